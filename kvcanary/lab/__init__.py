@@ -1,0 +1,26 @@
+"""The lab: a deployment in a box that leaks for the real reason.
+
+Token ids are the KV. Pools are never cleared, pages are reused by policy, and the model copies from
+what the page table points at. A fault is one predicate that is wrong; the leak follows.
+
+Nothing here knows what kvcanary plants in its prompts.
+"""
+
+from kvcanary.lab.clock import Clock, ManualClock, WallClock
+from kvcanary.lab.lab import Lab
+from kvcanary.lab.scenario import Scenario, scenario_named, scenario_names, scenarios
+from kvcanary.lab.truth import PageTruth, ReadTruth, Truth
+
+__all__ = [
+    "Clock",
+    "Lab",
+    "ManualClock",
+    "PageTruth",
+    "ReadTruth",
+    "Scenario",
+    "Truth",
+    "WallClock",
+    "scenario_named",
+    "scenario_names",
+    "scenarios",
+]

@@ -1,0 +1,191 @@
+"""One HTTP exchange with the front door: read the body, wait for the room, write the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from kvcanary.lab.deployment import Deployment
+from kvcanary.lab.limits import Refusal
+from kvcanary.lab.room import Aborted, Delta, Finished, Refused, Room
+from kvcanary.lab.sglang_answers import (
+    DONE,
+    AnswerShape,
+    compact,
+    plain_refusal,
+    refusal_code,
+    streamed_refusal,
+)
+from kvcanary.lab.sglang_requests import Asked, BadBodyError, parse_generation
+
+_SHORT_BODY_BYTES: Final = 1 << 16
+_CLIENT_GONE: Final = 499
+
+
+class BodyReader:
+    """Reads and parses bodies; the long ones in a thread, two at a time."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._tokenizer = deployment.tokenizer
+        self._threads = asyncio.Semaphore(2)
+
+    async def asked(self, request: Request, *, chat: bool) -> Asked:
+        """The request in the body. Raises BadBodyError and ClientDisconnect."""
+        body = await read_body(request)
+        if len(body) <= _SHORT_BODY_BYTES:
+            return parse_generation(body, self._tokenizer, chat=chat)
+        async with self._threads:
+            return await asyncio.to_thread(parse_generation, body, self._tokenizer, chat=chat)
+
+
+async def read_body(request: Request) -> bytes:
+    """The whole body, joined once."""
+    return b"".join([piece async for piece in request.stream()])
+
+
+@dataclass(frozen=True)
+class FrontDoor:
+    """Answers generation requests out of a deployment."""
+
+    deployment: Deployment
+    bodies: BodyReader
+
+    async def generate(self, request: Request, *, chat: bool) -> Response:
+        """``/v1/chat/completions`` and ``/v1/completions``."""
+        name = request.headers.get("x-request-id") or secrets.token_hex(16)
+        try:
+            asked = await self.bodies.asked(request, chat=chat)
+        except BadBodyError as error:
+            return refused(Refusal(str(error), by="front"), name)
+        except ClientDisconnect:
+            return Response(status_code=_CLIENT_GONE)
+        refusal = self.deployment.front_refusal(
+            len(asked.prompt_ids), asked.sampling.max_new_tokens, chat=chat
+        )
+        if refusal is not None:
+            return refused(refusal, name)
+        shape = AnswerShape(
+            chat=chat,
+            id=secrets.token_hex(16),
+            created=int(time.time()),
+            model=asked.model,
+            include_usage=asked.include_usage,
+        )
+        room = self.deployment.submit(
+            name,
+            asked.prompt_ids,
+            asked.sampling,
+            salt=asked.cache_salt,
+            streaming=asked.stream,
+        )
+        if asked.stream:
+            return EventStream(room, shape, name)
+        watch = _abort_when_gone(room, request.receive)
+        try:
+            return await _whole_answer(room, shape, name)
+        finally:
+            watch.cancel()
+            room.end(Aborted())
+
+
+def refused(refusal: Refusal, name: str) -> Response:
+    """A refusal as an HTTP error, with the router's headers."""
+    headers = {"x-smg-error-code": refusal_code(refusal), "x-request-id": name}
+    return _json(plain_refusal(refusal), headers, refusal.status)
+
+
+def _json(payload: dict[str, object], headers: dict[str, str], status: int = 200) -> Response:
+    return Response(compact(payload), status, headers, "application/json")
+
+
+async def _whole_answer(room: Room, shape: AnswerShape, name: str) -> Response:
+    text = ""
+    while True:
+        match await room.events.get():
+            case Delta() as delta:
+                text += delta.text
+            case Finished() as end:
+                return _json(shape.complete(text + end.tail, end), {"x-request-id": name})
+            case Refused(refusal):
+                return refused(refusal, name)
+            case Aborted():
+                return Response(status_code=_CLIENT_GONE)
+
+
+def _abort_when_gone(room: Room, receive: Receive) -> asyncio.Task[None]:
+    """Watches the connection; once the client has gone, the request is aborted."""
+
+    async def watch() -> None:
+        message: Message = {"type": ""}
+        while message["type"] != "http.disconnect":
+            message = await receive()
+        room.end(Aborted())
+
+    return asyncio.create_task(watch())
+
+
+class EventStream(Response):
+    """The answer as server-sent events; 200 goes out before anything is known."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, room: Room, shape: AnswerShape, name: str) -> None:
+        self.status_code = 200
+        self.background = None
+        self.body = b""
+        self._room = room
+        self._shape = shape
+        self.init_headers({"x-request-id": name, "cache-control": "no-cache"})
+        self.raw_headers = [(k, v) for k, v in self.raw_headers if k != b"content-length"]
+
+    async def __call__(
+        self,
+        scope: Scope,  # noqa: ARG002 - ASGI's signature
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Send events until the room ends or the client goes."""
+        watch = _abort_when_gone(self._room, receive)
+        try:
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": self.status_code,
+                    "headers": self.raw_headers,
+                }
+            )
+            async for piece in self._pieces():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            watch.cancel()
+            self._room.end(Aborted())
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        opened = not self._shape.chat
+        while True:
+            happened = await self._room.events.get()
+            if isinstance(happened, Delta | Finished) and not opened:
+                opened = True
+                yield self._shape.opening()
+            match happened:
+                case Delta() as delta:
+                    yield self._shape.part(delta)
+                case Finished() as end:
+                    yield self._shape.closing(end)
+                    yield DONE
+                    return
+                case Refused(refusal):
+                    yield streamed_refusal(refusal)
+                    yield DONE
+                    return
+                case Aborted():
+                    return

@@ -1,0 +1,114 @@
+"""The deployment in a box: a scenario behind real sockets on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from types import TracebackType
+from typing import Self
+
+from kvcanary.lab.clock import Clock, WallClock
+from kvcanary.lab.decode import DecodeWorker
+from kvcanary.lab.deployment import Deployment
+from kvcanary.lab.prefill import PrefillWorker
+from kvcanary.lab.scenario import Scenario
+from kvcanary.lab.server import HttpServer, listen
+from kvcanary.lab.sglang_http import router_app, worker_app
+from kvcanary.lab.tokenizer import lab_tokenizer
+from kvcanary.lab.truth import Truth
+
+
+class Lab:
+    """Serves a scenario while its ``async with`` block runs.
+
+    ``seed`` drives the model's chances. ``front_door_only`` leaves out the workers' ports and
+    everything about them. ``port`` is the front door's, 0 for any; workers take any. With
+    ``api_key`` requests need it, as with SGLang's ``--api-key``.
+
+    Entering raises UsageError when the port cannot be had.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        seed: int = 0,
+        front_door_only: bool = False,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        api_key: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.deployment = Deployment(
+            scenario, seed=seed, tokenizer=lab_tokenizer(), clock=clock or WallClock()
+        )
+        self._front_door_only = front_door_only
+        self._host = host
+        self._port = port
+        self._api_key = api_key
+        self._servers: list[HttpServer] = []
+        self.url = ""
+        self.worker_urls: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def model_name(self) -> str:
+        """The name that the deployment serves."""
+        return self.scenario.model_name
+
+    @property
+    def truth(self) -> Truth:
+        """Who read what. For tests, benchmarks and the selftest's scorer."""
+        return self.deployment.truth
+
+    @property
+    def prefill(self) -> PrefillWorker:
+        """The prefill worker itself."""
+        return self.deployment.prefill
+
+    @property
+    def decode(self) -> DecodeWorker:
+        """The decode worker itself."""
+        return self.deployment.decode
+
+    async def __aenter__(self) -> Self:
+        front = listen(self._host, self._port)
+        self.url = self._url_of(front)
+        if not self._front_door_only:
+            self._serve_workers()
+        app = router_app(
+            self.deployment,
+            self.worker_urls,
+            front_door_only=self._front_door_only,
+            api_key=self._api_key,
+        )
+        self._servers.append(HttpServer(app, front))
+        self.deployment.start()
+        for server in self._servers:
+            server.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.deployment.stop()
+        finally:
+            await asyncio.gather(*(server.stop() for server in self._servers))
+            self._servers.clear()
+
+    def _serve_workers(self) -> None:
+        urls = []
+        for worker in self.deployment.workers:
+            listener = listen(self._host, 0)
+            urls.append((worker.role, self._url_of(listener)))
+            app = worker_app(self.deployment, worker, api_key=self._api_key)
+            self._servers.append(HttpServer(app, listener))
+        self.worker_urls = tuple(urls)
+
+    def _url_of(self, listener: socket.socket) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{listener.getsockname()[1]}"

@@ -1,0 +1,74 @@
+"""What a worker accepts, and SGLang's words when it does not (as captured from 0.5.23)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Lengths in tokens that follow from a worker's context limit and pool."""
+
+    context_tokens: int
+    pool_tokens: int
+
+    @property
+    def max_req_len(self) -> int:
+        """The longest sequence, output included."""
+        return min(self.context_tokens - 1, self.pool_tokens - 1)
+
+    @property
+    def max_req_input_len(self) -> int:
+        """The shortest prompt that is refused; the longest accepted is one less."""
+        return self.max_req_len - 5
+
+    def output_room(self, prompt_tokens: int) -> int:
+        """Output tokens that fit behind a prompt; what was asked beyond is clipped silently."""
+        return max(1, self.max_req_len - prompt_tokens - 1)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An answer that says no. ``by``: ``front``, ``prefill`` or ``decode``."""
+
+    message: str
+    by: str
+    status: int = 400
+
+
+def over_context(prompt_tokens: int, context_tokens: int) -> Refusal:
+    """The prompt alone reaches the context limit."""
+    return Refusal(
+        f"The input ({prompt_tokens} tokens) is longer than the model's context length "
+        f"({context_tokens} tokens).",
+        by="front",
+    )
+
+
+def over_context_with_output(prompt_tokens: int, output_tokens: int, context: int) -> Refusal:
+    """Prompt and requested output together exceed the context limit."""
+    return Refusal(
+        f"Requested token count exceeds the model's maximum context length of {context} tokens. "
+        f"You requested a total of {prompt_tokens + output_tokens} tokens: {prompt_tokens} tokens "
+        f"from the input messages and {output_tokens} tokens for the completion. Please reduce the "
+        "number of tokens in the input messages or the completion to fit within the limit.",
+        by="front",
+    )
+
+
+def output_over_context(output_tokens: int, context_tokens: int) -> Refusal:
+    """A chat asks for more output than the context limit. (The missing space is the engine's.)"""
+    return Refusal(
+        f"max_completion_tokens is too large: {output_tokens}.This model supports at most "
+        f"{context_tokens} completion tokens.",
+        by="front",
+    )
+
+
+def over_pool(prompt_tokens: int, max_req_input_len: int, by: str) -> Refusal:
+    """The prompt does not fit a worker's pool."""
+    return Refusal(
+        f"Input length ({prompt_tokens} tokens) exceeds the maximum allowed length "
+        f"({max_req_input_len} tokens). Use a shorter input or enable --allow-auto-truncate.",
+        by=by,
+    )

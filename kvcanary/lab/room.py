@@ -1,0 +1,105 @@
+"""One request on its way: what was asked, what prefill and decode share about it, what came out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from kvcanary.lab.limits import Refusal
+from kvcanary.lab.tokenizer import IntArray
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How much to answer. ``max_new_tokens`` None: as much as fits."""
+
+    max_new_tokens: int | None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class LabRequest:
+    """A request as the workers get it. ``serial`` counts requests, ``name`` is for the truth."""
+
+    serial: int
+    name: str
+    prompt_ids: IntArray
+    sampling: Sampling
+    cache_salt: str
+    streaming: bool
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt."""
+        return len(self.prompt_ids)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens as the worker that answers counts them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True)
+class Delta:
+    """Text of the answer that became final; may be empty."""
+
+    text: str
+    token: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The answer is complete. ``matched_stop``: the stop string that ended it."""
+
+    reason: Literal["stop", "length"]
+    matched_stop: str | None
+    tail: str
+    usage: Usage
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The request was refused; nothing follows."""
+
+    refusal: Refusal
+
+
+@dataclass(frozen=True)
+class Aborted:
+    """The request was given up; nothing follows."""
+
+
+End = Finished | Refused | Aborted
+Event = Delta | End
+
+
+class Room:
+    """Where prefill and decode meet for one request (SGLang's bootstrap room).
+
+    ``decode_table``: pages that decode reserved, None before. Ends once, by whoever is first.
+    """
+
+    def __init__(self, request: LabRequest, on_end: Callable[[Room, End], None]) -> None:
+        self.request = request
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.decode_table: IntArray | None = None
+        self.ended = False
+        self._on_end = on_end
+
+    def say(self, delta: Delta) -> None:
+        """Pass on a part of the answer."""
+        self.events.put_nowait(delta)
+
+    def end(self, event: End) -> None:
+        """Finish, refuse or abort; what comes later is ignored."""
+        if not self.ended:
+            self.ended = True
+            self._on_end(self, event)
+            self.events.put_nowait(event)

@@ -1,0 +1,159 @@
+"""The ground truth: who wrote what lies in each page, and what each request really read.
+
+Only tests, benchmarks and the selftest's scorer may read it. The mechanism reports to it and never
+asks it anything.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kvcanary.lab.tokenizer import IntArray
+
+_NOBODY: Final = 0
+_READS_KEPT: Final = 10_000
+_PAGES_KEPT: Final = 4_000_000
+
+
+@dataclass(frozen=True)
+class PageTruth:
+    """One page of a page table at the moment when decode first attended over it.
+
+    ``writer``: the request that wrote most of what was readable there (None: virgin).
+    ``writer_position``: the position in the writer's own sequence of the first of those tokens.
+    ``previous_owner``: who held the page before it was reserved (None: nobody ever).
+    """
+
+    writer: str | None
+    writer_position: int | None
+    previous_owner: str | None
+
+
+@dataclass(frozen=True)
+class ReadTruth:
+    """What one request read, page by page in the order of its page table."""
+
+    request: str
+    prompt_tokens: int
+    page_tokens: int
+    pages: tuple[PageTruth, ...]
+
+    @property
+    def own_pages(self) -> int:
+        """Pages that hold the request's own text."""
+        return sum(page.writer == self.request for page in self.pages)
+
+    @property
+    def foreign_pages(self) -> int:
+        """Pages that hold another request's text."""
+        return sum(page.writer not in (None, self.request) for page in self.pages)
+
+    @property
+    def exposed_pages(self) -> int:
+        """Pages that another request owned before."""
+        return sum(page.previous_owner not in (None, self.request) for page in self.pages)
+
+
+class Witness:
+    """Watches one pool: who wrote each slot, at which position, who owns each page."""
+
+    def __init__(self, pool_tokens: int, page_tokens: int) -> None:
+        pages = pool_tokens // page_tokens
+        self.page_tokens = page_tokens
+        self.writers: IntArray = np.zeros((pages, page_tokens), np.int32)
+        self.positions: IntArray = np.zeros((pages, page_tokens), np.int32)
+        self.owners: IntArray = np.zeros(pages, np.int32)
+        self.previous_owners: IntArray = np.zeros(pages, np.int32)
+
+    def reserved(self, pages: IntArray, owner: int) -> None:
+        """``pages`` now belong to request number ``owner``."""
+        self.previous_owners[pages] = self.owners[pages]
+        self.owners[pages] = owner
+
+    def wrote(self, slots: IntArray, author: int, start: int) -> None:
+        """``author`` wrote its tokens ``start, start + 1, ...`` into ``slots``."""
+        self.writers.reshape(-1)[slots] = author
+        self.positions.reshape(-1)[slots] = np.arange(start, start + len(slots), dtype=np.int32)
+
+    def received(self, pages: IntArray, source: Witness, source_pages: IntArray) -> None:
+        """``pages`` are now copies of ``source_pages`` of the pool that ``source`` watches."""
+        self.writers[pages] = source.writers[source_pages]
+        self.positions[pages] = source.positions[source_pages]
+
+    def summary(self, table: IntArray, tokens: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Writer, its position and previous owner of each page; three arrays ``(len(table),)``."""
+        writers, positions = self.writers[table], self.positions[table]
+        readable = tokens - (len(table) - 1) * self.page_tokens  # slots of the last page
+        mixed = np.flatnonzero((writers != writers[:, :1]).any(axis=1))
+        writer, position = writers[:, 0].copy(), positions[:, 0].copy()
+        for row in mixed:
+            end = readable if row == len(table) - 1 else self.page_tokens
+            seen, first, counts = np.unique(
+                writers[row, :end], return_index=True, return_counts=True
+            )
+            most = int(np.argmax(np.where(seen == _NOBODY, 0, counts)))
+            writer[row], position[row] = seen[most], positions[row, first[most]]
+        return writer, position, self.previous_owners[table]
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A `ReadTruth` with numbers for names."""
+
+    prompt_tokens: int
+    page_tokens: int
+    writers: IntArray
+    positions: IntArray
+    previous_owners: IntArray
+
+
+class Truth:
+    """Names of requests and what they read; keeps the latest 10,000 reads or 4,000,000 pages."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._reads: OrderedDict[str, _Read] = OrderedDict()
+        self._pages_kept = 0
+
+    def named(self, serial: int, name: str) -> None:
+        """Request number ``serial`` is called ``name``."""
+        self._names[serial] = name
+
+    def attended(self, serial: int, witness: Witness, table: IntArray, tokens: int) -> None:
+        """Request number ``serial`` now attends over the first ``tokens`` slots of ``table``."""
+        table = table[: -(-tokens // witness.page_tokens)]
+        name = self._names[serial]
+        replaced = self._reads.pop(name, None)
+        self._pages_kept -= len(replaced.writers) if replaced else 0
+        self._reads[name] = _Read(tokens, witness.page_tokens, *witness.summary(table, tokens))
+        self._pages_kept += len(table)
+        while len(self._reads) > _READS_KEPT or self._pages_kept > _PAGES_KEPT > len(table):
+            _, oldest = self._reads.popitem(last=False)
+            self._pages_kept -= len(oldest.writers)
+
+    def read(self, request: str) -> ReadTruth | None:
+        """What the request of that name read, or None when decode never attended for it."""
+        read = self._reads.get(request)
+        if read is None:
+            return None
+        return ReadTruth(request, read.prompt_tokens, read.page_tokens, tuple(self._pages(read)))
+
+    def __iter__(self) -> Iterator[str]:
+        """Names of the requests whose reads are known, oldest first."""
+        return iter(tuple(self._reads))
+
+    def _pages(self, read: _Read) -> Iterator[PageTruth]:
+        columns: tuple[npt.NDArray[np.int32], ...] = (
+            read.writers,
+            read.positions,
+            read.previous_owners,
+        )
+        for writer, position, previous in zip(*(c.tolist() for c in columns), strict=True):
+            name = self._names.get(writer)
+            yield PageTruth(name, None if name is None else position, self._names.get(previous))
