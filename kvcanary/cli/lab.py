@@ -30,20 +30,15 @@ def list_scenarios() -> None:
 
     from kvcanary.lab import scenarios
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("scenario", "context", "prefill pool", "decode pool"):
-        table.add_column(column, justify="left" if column == "scenario" else "right", no_wrap=True)
-    table.add_column("what is wrong", ratio=2)
-    table.add_column("what check should say", ratio=1)
+    table = Table("scenario", "tokens", "what is wrong", "what check should say", show_lines=True)
+    table.columns[1].no_wrap = True
     for scenario in scenarios():
-        table.add_row(
-            scenario.name,
-            f"{scenario.context_tokens:,}",
-            f"{scenario.prefill.pool_tokens:,}",
-            f"{scenario.decode.pool_tokens:,}",
-            scenario.wrong,
-            scenario.check_says,
+        sizes = (
+            f"context {scenario.context_tokens:>11,}\n"
+            f"prefill {scenario.prefill.pool_tokens:>11,}\n"
+            f"decode  {scenario.decode.pool_tokens:>11,}"
         )
+        table.add_row(scenario.name, sizes, scenario.wrong, scenario.check_says)
     Console().print(table)
 
 
@@ -99,10 +94,12 @@ async def _serve(box: Lab, *, announce: bool) -> None:
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
     """Set ``ended`` once whoever started this process closes its end of stdin."""
+    import os
     import threading
 
     def wait() -> None:
-        while sys.stdin.buffer.read(4096):
+        # the descriptor itself: a thread that holds the buffered reader's lock aborts the exit
+        while os.read(sys.stdin.fileno(), 4096):
             pass
         try:
             loop.call_soon_threadsafe(ended.set)

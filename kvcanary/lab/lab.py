@@ -75,7 +75,7 @@ class Lab:
         front = listen(self._host, self._port)
         self.url = self._url_of(front)
         if not self._front_door_only:
-            self._serve_workers()
+            self._add_workers()
         app = router_app(
             self.deployment,
             self.worker_urls,
@@ -100,7 +100,7 @@ class Lab:
             await asyncio.gather(*(server.stop() for server in self._servers))
             self._servers.clear()
 
-    def _serve_workers(self) -> None:
+    def _add_workers(self) -> None:
         urls = []
         for worker in self.deployment.workers:
             listener = listen(self._host, 0)

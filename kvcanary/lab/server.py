@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import Iterator
 
@@ -27,10 +28,12 @@ def listen(host: str, port: int) -> socket.socket:
     Raises UsageError when the address cannot be had.
     """
     try:
-        return socket.create_server((host, port), backlog=512)
-    except (OSError, OverflowError) as error:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=512)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise UsageError(
-            f"cannot listen on {host} port {port}: {error}; choose another --port, or 0 for any"
+            f"cannot listen on {host} port {port}: {why}; choose another port, or 0 for any"
         ) from error
 
 
