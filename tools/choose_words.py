@@ -8,7 +8,7 @@ Nine alphabets of 256 words, each of one word length, and one list of further wo
 - ``private.txt`` holds all other good words, to be dealt to the tenants.
 
 Over the whole selection no word occurs twice and no two words share a lemma (so never both a
-singular and its plural). In the nine alphabets no two words of one length differ in a single letter.
+singular and its plural). In the nine alphabets no two words of one length differ in one letter.
 
 What a word needs, in this order:
 
