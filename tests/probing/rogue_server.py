@@ -38,6 +38,7 @@ class Call:
         """Send bytes as they are."""
         self.writer.write(data)
         await self.writer.drain()
+        await asyncio.sleep(0)  # drain gives nobody else a turn while the buffer has room
 
     async def answer(
         self,
@@ -92,7 +93,7 @@ class Rogue:
 
     base_url: str
     port: int
-    calls: list[Call] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list, repr=False)  # headers hold keys
     connections: int = 0
 
 

@@ -1,0 +1,34 @@
+"""Text as it comes back: undo what servers, gateways and models do to a marker on the way."""
+
+import re
+import unicodedata
+
+_JSON_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([nrtbf\"\\/]))")
+_INVISIBLE = re.compile("[\u00ad\u034f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
+_NOT_ALPHANUMERIC = re.compile(r"[^0-9A-Z]+")
+_WORD = re.compile(r"[a-z]+")
+
+
+def fold(text: str) -> str:
+    """Undo JSON escapes, compatibility forms (full-width and the like) and invisible characters."""
+    if "\\" in text:
+        text = _JSON_ESCAPE.sub(_unescape, text)
+    if not text.isascii():
+        text = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
+    return text
+
+
+def squash(folded: str) -> str:
+    """Upper-case letters and digits only: separators, Markdown and line breaks are gone."""
+    return _NOT_ALPHANUMERIC.sub("", folded.upper())
+
+
+def words(folded: str) -> list[str]:
+    """The ASCII words of a text in lower case, in order."""
+    return _WORD.findall(folded.lower())
+
+
+def _unescape(match: re.Match[str]) -> str:
+    if match[1]:
+        return chr(int(match[1], 16))
+    return match[2] if match[2] in '"\\/' else " "

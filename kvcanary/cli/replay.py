@@ -1,0 +1,150 @@
+"""``kvcanary replay``: send the requests behind a finding again."""
+
+import asyncio
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kvcanary.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvcanary.record.exchange import Exchange
+    from kvcanary.record.run import RunRecord
+    from kvcanary.verdict.findings import Finding
+
+
+@click.command(short_help="Send the requests behind a finding again.")
+@click.argument("record", type=click.Path(path_type=Path))
+@click.argument("finding", metavar="F1|F2|...")
+@click.option(
+    "--text",
+    type=click.Choice(["same", "fresh", "both"]),
+    default="both",
+    show_default=True,
+    help="Word for word (meets a poisoned cache), with fresh text, or one after the other.",
+)
+@click.option("--target", metavar="URL|lab:NAME", help="Send to another place than the recorded one.")
+@click.option(
+    "--api-key-env",
+    default="KVCANARY_API_KEY",
+    show_default=True,
+    metavar="VARIABLE",
+    help="Environment variable that holds the API key.",
+)
+@click.option("--ca-file", type=click.Path(exists=True, dir_okay=False), help="PEM file of a private CA.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
+def replay(
+    record: Path,
+    finding: str,
+    text: str,
+    target: str | None,
+    api_key_env: str,
+    ca_file: str | None,
+    quiet: bool,
+) -> int:
+    """Send the requests behind FINDING of RECORD again: the victims, the control, the readers.
+
+    \b
+    Exit codes:
+      0  the finding did not come back     2  could not run
+      1  it came back                      3  it could not be measured
+    """
+    from kvcanary.canary.prompt import RunIdentity
+    from kvcanary.canary.sitekey import load_or_create
+    from kvcanary.cli.targets import opened
+    from kvcanary.probing.endpoint import Api, Endpoint, SecretKey
+    from kvcanary.record.journal import load
+    from kvcanary.report.progress import progress
+    from kvcanary.run import Options, Result, run_check
+
+    recorded = load(record)
+    wanted = _wanted(recorded, finding)
+    info = recorded.info
+    if load_or_create().fingerprint() != info.site_key:
+        raise UsageError(
+            "The record was made with another site key: its text cannot be written again here. "
+            "Set KVCANARY_SITE_KEY_FILE to the key it was made with."
+        )
+    key = os.environ.get(api_key_env)
+    again = _again(recorded, wanted)
+    same = RunIdentity(info.run, bytes.fromhex(info.nonce))
+    passes = {"same": [same], "fresh": [None], "both": [same, None]}[text]
+
+    async def run() -> list[Result]:
+        results = []
+        async with opened(target or info.target) as place:
+            endpoint = Endpoint(
+                base_url=place.base_url,
+                model=place.model or info.model,
+                api=Api(info.api),
+                stream=info.stream,
+                api_key=SecretKey(key) if key else None,
+                ca_file=ca_file,
+            )
+            options = Options(
+                target=place.name,
+                suite=info.suite,
+                context_tokens=info.context_tokens or place.context_tokens,
+                concurrency=info.concurrency,
+                deadline_seconds=info.deadline_seconds,
+                contact=info.contact,
+                again=again,
+                replays=f"{info.run:07x}/{wanted.rule}",
+            )
+            with progress(quiet=quiet) as listener:
+                for identity in passes:
+                    one = replace(options, identity=identity)
+                    results.append(await run_check(endpoint, one, listener))
+        return results
+
+    results = asyncio.run(run())
+    return max(
+        (_told(result, wanted, same=identity is not None) for result, identity in zip(results, passes, strict=True)),
+        key=lambda code: (code == 1, code),
+    )
+
+
+def _wanted(record: "RunRecord", finding: str) -> "Finding":
+    number = finding.removeprefix("F")
+    if not number.isdigit() or not 1 <= int(number) <= len(record.findings):
+        known = ", ".join(f"F{n} ({f.rule})" for n, f in enumerate(record.findings, start=1))
+        raise UsageError(f"The record has no finding `{finding}`; it has: {known or 'none'}.")
+    wanted = record.findings[int(number) - 1]
+    if not wanted.exchanges:
+        raise UsageError(f"{finding} ({wanted.rule}) comes from figures, not from requests: run check again.")
+    return wanted
+
+
+def _again(record: "RunRecord", wanted: "Finding") -> "tuple[Exchange, ...]":
+    """Victims, control and bystanders of the run, and the finding's own stratum."""
+    from kvcanary.record.exchange import Purpose
+
+    always = (Purpose.FILL, Purpose.CONTROL)
+    return tuple(
+        e
+        for e in record.exchanges
+        if e.purpose in always
+        or (e.group == wanted.stratum and e.purpose in (Purpose.READER, Purpose.BYSTANDER))
+    )
+
+
+def _told(result: "Result", wanted: "Finding", *, same: bool) -> int:
+    from kvcanary.verdict.claims import Status
+
+    record = result.record
+    text = "the same text" if same else "fresh text"
+    back = [f for f in record.findings if f.rule == wanted.rule and f.stratum == wanted.stratum]
+    if back:
+        click.echo(f"with {text}: it came back: {back[0].title}")
+        code = 1
+    elif record.verdict is None or record.verdict.status is Status.INCONCLUSIVE:
+        click.echo(f"with {text}: could not be measured: {record.verdict.headline if record.verdict else ''}")
+        code = 3
+    else:
+        click.echo(f"with {text}: it did not come back")
+        code = 0
+    click.echo(f"  record  {result.path}")
+    return code

@@ -1,0 +1,30 @@
+"""``kvcanary report``: a recorded run again, in any format."""
+
+from pathlib import Path
+
+import click
+
+from kvcanary.cli.output import OutputFormat, Reports, exit_code, reports_option, show
+
+
+@click.command(short_help="Show a recorded run again.")
+@click.argument("record", type=click.Path(path_type=Path))
+@reports_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(OutputFormat),
+    default=OutputFormat.TEXT,
+    show_default=True,
+    help="What is printed on standard output.",
+)
+def report(record: Path, reports: Reports, output: OutputFormat) -> int:
+    """Print RECORD, complete or partial, and write reports from it. Sends nothing.
+
+    The exit code is that of the recorded verdict.
+    """
+    from kvcanary.record.journal import load
+
+    loaded = load(record)
+    show(loaded, str(record), output, reports)
+    return exit_code(loaded)

@@ -1,0 +1,64 @@
+"""Capacity: can every worker hold the longest request that the deployment promises?"""
+
+from kvcanary.deployment.facts import Facts, Role
+from kvcanary.verdict.findings import Finding, Severity
+
+
+def findings(facts: Facts) -> tuple[Finding, ...]:
+    """Pools and limits below the promised context, and the window of lengths that makes dangerous."""
+    context = facts.context_tokens
+    if context is None:
+        return ()
+    found = []
+    short = [w for w in facts.workers if w.pool_tokens is not None and w.pool_tokens < context]
+    if short:
+        evidence = [
+            f"{w.role} worker {w.url}: KV pool {w.pool_tokens:,} tokens, accepts prompts up to "
+            f"{'?' if w.limit_tokens is None else format(w.limit_tokens, ',')} ({w.source})"
+            for w in short
+        ]
+        window = facts.danger_window
+        if window:
+            evidence.append(
+                f"danger window: prompts of {window.first_tokens:,} to {window.last_tokens:,} tokens are "
+                "refused by prefill and taken by decode"
+            )
+        worst = min(short, key=lambda w: w.pool_tokens or 0)
+        found.append(
+            Finding(
+                rule="capacity/pool-below-context",
+                severity=Severity.CAPACITY,
+                stratum="capacity",
+                title=f"the {worst.role} KV pool ({worst.pool_tokens:,} tokens) is smaller than the context "
+                f"limit ({context:,})",
+                evidence=tuple(evidence),
+                remedy=f"Lower the context limit of every worker and of the front door to at most "
+                f"{facts.limit_tokens or worst.pool_tokens:,} tokens, or give the pool the memory for one "
+                "full-length request.",
+            )
+        )
+    contexts = {w.context_tokens for w in facts.workers if w.context_tokens}
+    if len(contexts) > 1:
+        found.append(
+            Finding(
+                rule="capacity/contexts-differ",
+                severity=Severity.CAPACITY,
+                stratum="capacity",
+                title="workers of one deployment enforce different context limits",
+                evidence=tuple(
+                    f"{w.role} worker {w.url}: context limit {w.context_tokens:,}"
+                    for w in facts.workers
+                    if w.context_tokens
+                ),
+                remedy="Start every worker with the same context length.",
+            )
+        )
+    return tuple(found)
+
+
+def assessed(facts: Facts) -> bool:
+    """Whether each role's pool is known: one unknown worker makes the whole unknown."""
+    roles = {w.role for w in facts.workers}
+    complete = Role.UNIFIED in roles or {Role.PREFILL, Role.DECODE} <= roles
+    known = all(w.pool_tokens is not None for w in facts.workers)
+    return facts.context_tokens is not None and complete and known

@@ -1,0 +1,228 @@
+"""From a probe and the facts to the exchanges that will be sent. Pure: no I/O, no clock, no chance."""
+
+import math
+from dataclasses import dataclass
+from collections.abc import Sequence
+from itertools import count, cycle, groupby, islice
+
+from kvcanary.canary.prompt import Position, Shape
+from kvcanary.deployment.facts import Facts
+from kvcanary.probing.grammar import Fill, Probe, Read
+from kvcanary.probing.lengths import evaluate
+from kvcanary.probing.sizing import Calibration
+from kvcanary.record.exchange import Exchange, Purpose
+
+CALIBRATOR, DECOY, BYSTANDER = 0, 1, 2
+READERS = (3, 4, 5)
+FIRST_VICTIM = 6
+MAX_VICTIMS = 16
+TENANTS = FIRST_VICTIM + MAX_VICTIMS
+"""Tenants of a run, by index in its cast."""
+
+DEFAULT_PAGE_TOKENS = 64
+ASSUMED_POOL = 1.5
+"""Tokens in flight at once where no pool is known, as a multiple of the context limit."""
+USABLE_POOL = 0.97
+"""Part of a known pool that the plan will ever have in use: overfilling can crash an engine."""
+SHORT_TOKENS = 4_096
+"""A bystander's prompt, where the context allows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One exchange to be sent."""
+
+    number: int
+    group: str
+    purpose: Purpose
+    tenant: int
+    tokens: int
+    first_asked: Position
+    max_tokens: int
+    shape: Shape | None = None
+    """Given when an earlier run is replayed word for word; else made from ``tokens`` when it is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Exchanges that are sent together, ``in_flight`` at a time; ``hold``: all at once, then released."""
+
+    group: str
+    exchanges: tuple[Planned, ...]
+    in_flight: int
+    hold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be sent, and what will not with the reason."""
+
+    probe: str
+    stages: tuple[Stage, ...]
+    skipped: tuple[str, ...]
+
+    @property
+    def exchanges(self) -> tuple[Planned, ...]:
+        return tuple(e for stage in self.stages for e in stage.exchanges)
+
+    @property
+    def tokens(self) -> int:
+        """Prompt tokens of the whole plan."""
+        return sum(e.tokens for e in self.exchanges)
+
+
+def make_plan(
+    probe: Probe,
+    facts: Facts,
+    context_tokens: int,
+    calibration: Calibration,
+    concurrency: int,
+    first_number: int,
+) -> Plan:
+    """Bind the probe's lengths to this deployment."""
+    planner = _Planner(probe, facts, context_tokens, calibration, concurrency, first_number)
+    return planner.plan()
+
+
+def replay_plan(probe: str, exchanges: Sequence[Exchange], concurrency: int) -> Plan:
+    """The stages of an earlier run again: same numbers, shapes and questions, in the same order."""
+    stages = []
+    for group, members in groupby(sorted(exchanges, key=lambda e: e.number), key=_stage_of):
+        planned = tuple(
+            Planned(
+                number=e.number,
+                group=e.group,
+                purpose=e.purpose,
+                tenant=e.tenant,
+                tokens=e.planned_tokens or e.length_tokens,
+                first_asked=e.first_asked,
+                max_tokens=e.max_tokens,
+                shape=Shape(e.chapters_before, e.chapters_after, e.pad_words),
+            )
+            for e in members
+        )
+        hold = planned[0].purpose is Purpose.FILL
+        stages.append(Stage(group, planned, len(planned) if hold else concurrency, hold))
+    return Plan(probe, tuple(stages), ())
+
+
+def _stage_of(exchange: Exchange) -> str:
+    return exchange.group
+
+
+class _Planner:
+    def __init__(
+        self,
+        probe: Probe,
+        facts: Facts,
+        context_tokens: int,
+        calibration: Calibration,
+        concurrency: int,
+        first_number: int,
+    ) -> None:
+        self._probe, self._context = probe, context_tokens
+        self._calibration, self._concurrency = calibration, concurrency
+        self._numbers = count(first_number)
+        self._output = min(probe.output, max(16, context_tokens // 8))
+        page = facts.page_tokens or min(DEFAULT_PAGE_TOKENS, max(1, context_tokens // 32))
+        reach = context_tokens - self._output - page
+        limit = facts.limit_tokens
+        pool = facts.decode_pool_tokens
+        self._in_flight_tokens = USABLE_POOL * pool if pool else ASSUMED_POOL * context_tokens
+        pools = [p for p in (facts.prefill_pool_tokens, pool) if p is not None]
+        self._variables: dict[str, float | None] = {
+            "context": context_tokens,
+            "page": page,
+            "limit": limit,
+            "reach": reach,
+            "output": self._output,
+            "window": float(limit is not None and limit < reach),
+            "pool": min(pools, default=None),
+            "prefill.pool": facts.prefill_pool_tokens,
+            "decode.pool": pool,
+        }
+        self._skipped: list[str] = []
+
+    def plan(self) -> Plan:
+        stages: list[Stage] = []
+        for step in self._probe.steps:
+            if isinstance(step, Fill):
+                stages += self._fill(step)
+            elif evaluate(step.when, self._variables):
+                stages += self._read(step)
+        return Plan(self._probe.id, tuple(stages), tuple(self._skipped))
+
+    def _fill(self, step: Fill) -> list[Stage]:
+        total = evaluate(step.tokens, self._variables)
+        longest = evaluate(step.longest, self._variables)
+        if total is None or longest is None:
+            self._skipped.append(f"{step.group}: its length depends on something unknown")
+            return []
+        output = min(step.output, self._context // 8)
+        longest = self._safe(min(longest, self._context - output))
+        victims = min(MAX_VICTIMS, math.ceil(total / (longest + output)))
+        tokens = int(min(longest, total / victims - output))
+        if not self._fits(tokens):
+            self._skipped.append(f"{step.group}: {tokens:,} tokens leave no room for a canary prompt")
+            return []
+        exchanges = tuple(
+            Planned(
+                number=next(self._numbers),
+                group=step.group,
+                purpose=Purpose.FILL,
+                tenant=FIRST_VICTIM + victim,
+                tokens=tokens,
+                first_asked=Position.END,
+                max_tokens=output,
+            )
+            for victim in range(victims)
+        )
+        return [Stage(step.group, exchanges, in_flight=victims, hold=True)]
+
+    def _read(self, step: Read) -> list[Stage]:
+        value = evaluate(step.tokens, self._variables)
+        tokens = None if value is None else self._safe(value)
+        if tokens is None or not self._fits(tokens):
+            self._skipped.append(
+                f"{step.group}: its length depends on something unknown"
+                if tokens is None
+                else f"{step.group}: {tokens:,} tokens leave no room for a canary prompt"
+            )
+            return []
+        readers = zip(islice(cycle(READERS), step.count), cycle(Position), strict=False)
+        exchanges = [
+            Planned(
+                number=next(self._numbers),
+                group=step.group,
+                purpose=Purpose.CONTROL if step.control else Purpose.READER,
+                tenant=tenant,
+                tokens=tokens,
+                first_asked=position,
+                max_tokens=self._output,
+            )
+            for tenant, position in readers
+        ]
+        in_flight = max(1, int(self._in_flight_tokens // (tokens + self._output)))
+        for index in range(step.bystanders):
+            exchanges.insert(min(1, len(exchanges)), self._bystander(step.group, index))
+        return [Stage(step.group, tuple(exchanges), min(self._concurrency, in_flight + step.bystanders))]
+
+    def _bystander(self, beside: str, index: int) -> Planned:
+        return Planned(
+            number=next(self._numbers),
+            group="bystanders",
+            purpose=Purpose.BYSTANDER,
+            tenant=BYSTANDER,
+            tokens=max(
+                self._calibration.base_tokens, min(SHORT_TOKENS, int(self._variables["reach"] or 0) // 8)
+            ),
+            first_asked=list(Position)[(len(beside) + index) % 3],
+            max_tokens=self._output,
+        )
+
+    def _safe(self, tokens: float) -> int:
+        """A length that stays at or below ``tokens`` even if the prediction is off."""
+        return int(tokens) - self._calibration.uncertainty(int(tokens))
+
+    def _fits(self, tokens: int) -> bool:
+        return tokens >= self._calibration.base_tokens

@@ -1,0 +1,159 @@
+"""Sends one canary prompt and turns the reply into an exchange: the only place that holds both texts.
+
+The answer is judged in memory and dropped; what leaves this module has no server text in it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from kvcanary.canary.prompt import CanaryPrompt, Chapter, Position, Shape, Writer, chapter_of
+from kvcanary.canary.recognise import Recogniser
+from kvcanary.canary.tenants import Cast
+from kvcanary.detect.reading import read_answer
+from kvcanary.probing.client import Client
+from kvcanary.probing.endpoint import Request
+from kvcanary.probing.events import Listener
+from kvcanary.probing.outcome import Reply
+from kvcanary.record.exchange import Exchange, Purpose, RefusalSeen
+from kvcanary.record.journal import Journal
+from kvcanary.record.scale import Scale
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A prompt ready to be sent, and why it is."""
+
+    prompt: CanaryPrompt
+    group: str
+    purpose: Purpose
+    planned_tokens: int | None
+    max_tokens: int
+
+
+@dataclass
+class Sender:
+    """Plants, sends, reads, judges, records."""
+
+    client: Client
+    writer: Writer
+    cast: Cast
+    recogniser: Recogniser
+    journal: Journal
+    listener: Listener
+    probe: str
+    exchanges: list[Exchange] = field(default_factory=list)
+    last_reply: Reply | None = field(default=None, repr=False)
+    _prompts: dict[int, CanaryPrompt] = field(default_factory=dict, repr=False)
+    _chapters: dict[int, Chapter] = field(default_factory=dict, repr=False)
+
+    def prompt(
+        self,
+        number: int,
+        tenant: int,
+        shape: Shape,
+        first_asked: Position,
+        decoy: tuple[int, int] | None = None,
+    ) -> CanaryPrompt:
+        """The text of request ``number``; ``decoy``: number and tenant of the identity to plant in it."""
+        bearer = self.cast.tenants[tenant]
+        chapter = self._chapters.setdefault(tenant, chapter_of(bearer, self.writer.lexicon))
+        planted = decoy and (decoy[0], self.cast.tenants[decoy[1]])
+        return CanaryPrompt(self.writer, number, bearer, shape, first_asked, chapter, planted or None)
+
+    async def send(
+        self,
+        letter: Letter,
+        deadline_seconds: float,
+        *,
+        client: Client | None = None,
+        on_first_token: Callable[[], None] | None = None,
+        release: asyncio.Event | None = None,
+    ) -> Exchange:
+        """Send one prompt; its exchange is recorded before this returns."""
+        client = client or self.client
+        prompt = letter.prompt
+        self._prompts[prompt.number] = prompt
+        self.recogniser.plant(prompt)
+        reply = await client.send(
+            Request(
+                name=self.name_of(prompt.number),
+                text=prompt,
+                max_tokens=letter.max_tokens,
+                user=f"kvcanary-tenant-{prompt.tenant.index}",
+                ignore_eos=letter.purpose is Purpose.FILL,
+            ),
+            deadline_seconds=deadline_seconds,
+            on_first_token=on_first_token,
+            release=release,
+        )
+        exchange = self._judged(letter, reply, client)
+        self.last_reply = reply
+        self.exchanges.append(exchange)
+        self.journal.append("exchange", exchange)
+        self.listener.exchanged(exchange)
+        return exchange
+
+    def name_of(self, number: int) -> str:
+        """``X-Request-Id``: finds the request in the deployment's own logs."""
+        return f"kvc-{self.writer.run.number:07x}-{number:04d}"
+
+    def scale(self) -> Scale:
+        """What has been planted so far."""
+        return Scale(
+            planted_codes=self.recogniser.planted_codes,
+            planted_slots=self.recogniser.planted_slots,
+            tenants=len(self.cast.tenants),
+            phantoms=len(self.cast.phantoms),
+        )
+
+    def _judged(self, letter: Letter, reply: Reply, client: Client) -> Exchange:
+        prompt = letter.prompt
+        text = "\n".join(_nonempty(reply.texts))
+        reading = read_answer(text, prompt, self.recogniser, self.cast, self._prompts)
+        exchange = Exchange(
+            number=prompt.number,
+            name=reply.name,
+            probe=self.probe,
+            group=letter.group,
+            purpose=letter.purpose,
+            tenant=prompt.tenant.index,
+            api=client.endpoint.api.value,
+            stream=client.endpoint.stream,
+            planned_tokens=letter.planned_tokens,
+            chapters_before=prompt.shape.chapters_before,
+            chapters_after=prompt.shape.chapters_after,
+            pad_words=prompt.shape.pad_words,
+            first_asked=prompt.first_asked,
+            max_tokens=letter.max_tokens,
+            started_at=reply.started_at,
+            outcome=reply.outcome.value,
+            reason=reply.reason.value,
+            status=reply.status,
+            finish_reason=reply.finish_reason.value if reply.finish_reason else None,
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            cached_tokens=reply.cached_tokens,
+            answer_characters=len(text),
+            first_token_seconds=reply.first_token_seconds,
+            total_seconds=reply.total_seconds,
+            refusal=RefusalSeen(
+                shape=reply.refusal.shape.value,
+                limit_tokens=reply.refusal.limit_tokens,
+                counted_tokens=reply.refusal.counted_tokens,
+            )
+            if reply.refusal
+            else None,
+            labels=reading.labels,
+            decoy_seen=reading.decoy_seen,
+            foreign=reading.foreign,
+            nulls=reading.nulls,
+        )
+        return exchange if exchange.answered else exchange.model_copy(update={"labels": _UNREAD})
+
+
+_UNREAD = Exchange.model_fields["labels"].default
+
+
+def _nonempty(texts: Iterable[str]) -> Iterable[str]:
+    return (text for text in texts if text)

@@ -1,0 +1,140 @@
+"""One request as the record keeps it: what was sent, how it ended, what was recognised. No text."""
+
+from enum import StrEnum
+
+from kvcanary.canary.prompt import Position
+from kvcanary.record.base import Recorded
+
+
+class Purpose(StrEnum):
+    """Why a request was sent."""
+
+    CALIBRATION = "calibration"
+    DECOY = "decoy"
+    FILL = "fill"
+    CONTROL = "control"
+    READER = "reader"
+    CONFIRMATION = "confirmation"
+    BYSTANDER = "bystander"
+
+
+class Recall(StrEnum):
+    """What became of one of the request's own labels."""
+
+    KEPT = "kept"
+    LOST = "lost"
+    NOT_READ = "not read"
+    """No complete answer, or the chain of labels was not asked to reach it."""
+
+
+class Form(StrEnum):
+    """A form of evidence, strongest first."""
+
+    CODE = "code"
+    PHRASE = "phrase"
+    NAME = "name"
+    WORD = "private word"
+
+
+class ForeignText(Recorded):
+    """Text of another request in an answer: whose, from where, how much of it."""
+
+    form: Form
+    request: int | None
+    """Number of the request that it belongs to; None where only the tenant (or an older run) is known."""
+    tenant: int | None
+    run: int
+    at_tokens: int | None = None
+    """About where in the owner's prompt it stood."""
+    extent: int
+    """Characters of a code (of 16), slot words of a phrase, or 1."""
+    whole: bool
+    altered: bool = False
+
+
+class Nulls(Recorded):
+    """How often chance had an opportunity in this answer: what the odds are computed from."""
+
+    code_windows: int = 0
+    phrase_windows: int = 0
+    names_seen: tuple[int, ...] = ()
+    """Name-shaped triples that are not the tenant's own, by number: ours, a phantom's or nobody's."""
+    phantom_words: tuple[str, ...] = ()
+    unverified_codes: int = 0
+    complete: bool = True
+
+
+class Labels(Recorded):
+    """Recall of the three labels."""
+
+    start: Recall = Recall.NOT_READ
+    middle: Recall = Recall.NOT_READ
+    end: Recall = Recall.NOT_READ
+
+    def at(self, position: Position) -> Recall:
+        recall: Recall = getattr(self, position.value)
+        return recall
+
+    @property
+    def kept(self) -> tuple[Position, ...]:
+        return tuple(p for p in Position if self.at(p) is Recall.KEPT)
+
+    @property
+    def lost(self) -> tuple[Position, ...]:
+        return tuple(p for p in Position if self.at(p) is Recall.LOST)
+
+
+class RefusalSeen(Recorded):
+    """A refusal that names a limit."""
+
+    shape: str
+    limit_tokens: int | None
+    counted_tokens: int | None
+
+
+class Exchange(Recorded):
+    """One request with its outcome."""
+
+    number: int
+    name: str
+    probe: str
+    group: str
+    purpose: Purpose
+    tenant: int
+    api: str
+    stream: bool
+    planned_tokens: int | None
+    """Prompt tokens as predicted from calibration; None during calibration."""
+    chapters_before: int
+    chapters_after: int
+    pad_words: int
+    first_asked: Position
+    max_tokens: int
+    started_at: float
+    """Unix time, seconds."""
+    outcome: str
+    reason: str
+    status: int | None
+    finish_reason: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cached_tokens: int | None
+    answer_characters: int
+    first_token_seconds: float | None
+    """From the end of the upload to the first token of text."""
+    total_seconds: float
+    refusal: RefusalSeen | None = None
+    labels: Labels = Labels()
+    decoy_seen: bool | None = None
+    foreign: tuple[ForeignText, ...] = ()
+    nulls: Nulls = Nulls()
+
+    @property
+    def length_tokens(self) -> int:
+        """Its length as the server counted it, else as planned."""
+        return self.prompt_tokens or self.planned_tokens or 0
+
+    @property
+    def answered(self) -> bool:
+        """A whole answer came: only then were its labels read."""
+        return self.outcome == "answered"

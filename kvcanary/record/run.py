@@ -1,0 +1,68 @@
+"""The whole of a run as it is recorded, and read back."""
+
+from kvcanary.deployment.facts import Facts
+from kvcanary.probing.sizing import Calibration
+from kvcanary.record.base import Recorded
+from kvcanary.record.exchange import Exchange
+from kvcanary.record.scale import Scale
+from kvcanary.verdict.claims import Verdict
+from kvcanary.verdict.findings import Finding
+
+SCHEMA_VERSION = 1
+
+
+class RunInfo(Recorded):
+    """What was run, against what, and what its text is made from (with the site key)."""
+
+    schema_version: int = SCHEMA_VERSION
+    kvcanary_version: str
+    run: int
+    nonce: str
+    site_key: str
+    """Fingerprint of the site key: which key recognises these markers."""
+    started_at: float
+    target: str
+    model: str
+    api: str
+    stream: bool
+    suite: str
+    context_tokens: int | None
+    concurrency: int
+    deadline_seconds: float
+    contact: str
+    replays: str | None = None
+    """``RUN/RULE`` that this run replays."""
+    tenants: tuple[str, ...] = ()
+    """Names of the run's tenants, by index: our own invention."""
+
+
+class PlanNote(Recorded):
+    """What was planned."""
+
+    requests: int
+    prompt_tokens: int
+    skipped: tuple[str, ...]
+
+
+class HighWater(Recorded):
+    """The most tokens that were in use at once while the victims were held."""
+
+    tokens: int
+    how: str
+    """measured (the workers' own figures) or estimated (what was in flight)."""
+
+
+class RunRecord(Recorded):
+    """A complete or partial run: parts that it did not come to are None or empty."""
+
+    info: RunInfo
+    facts: Facts | None = None
+    calibration: Calibration | None = None
+    plan: PlanNote | None = None
+    high_water: HighWater | None = None
+    exchanges: tuple[Exchange, ...] = ()
+    scale: Scale | None = None
+    stopped: str | None = None
+    """Why the run ended before its plan was done."""
+    findings: tuple[Finding, ...] = ()
+    verdict: Verdict | None = None

@@ -1,0 +1,62 @@
+"""JUnit (pytest's xunit2 shape): a claim is a test case; failure = verdict, error = could not measure,
+skipped = not required and not assessed."""
+
+import re
+
+from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
+
+from kvcanary.record.run import RunRecord
+from kvcanary.verdict.claims import Claim, ClaimName, Status
+from kvcanary.verdict.findings import Finding
+
+_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_CLAIM = {"first-token": ClaimName.ACCOUNTING, "availability": ClaimName.REFUSAL}
+
+
+def render(record: RunRecord) -> str:
+    """The report as XML text."""
+    suite = TestSuite("kvcanary")
+    suite.add_property("run", f"{record.info.run:07x}")
+    suite.add_property("target", _clean(record.info.target))
+    suite.timestamp = None
+    if record.verdict is None:
+        case = TestCase("run", f"kvcanary.{record.info.suite}")
+        case.result = [Error(_clean(f"the run did not finish: {record.stopped or 'interrupted'}"))]
+        suite.add_testcase(case)
+    else:
+        for claim in record.verdict.claims:
+            suite.add_testcase(_case(claim, record))
+    xml = JUnitXml("kvcanary")
+    xml.add_testsuite(suite)
+    xml.update_statistics()
+    text: bytes = xml.tostring()
+    return text.decode("utf-8") + "\n"
+
+
+def _case(claim: Claim, record: RunRecord) -> TestCase:
+    case = TestCase(claim.name.value, f"kvcanary.{record.info.suite}")
+    text = _clean(claim.text)
+    if claim.status is Status.FAIL:
+        failure = Failure(text, "violation")
+        failure.text = _clean("\n\n".join(_told(f) for f in record.findings if _about(f, claim)))
+        case.result = [failure]
+    elif claim.status is Status.INCONCLUSIVE:
+        case.result = [Error(text, "inconclusive") if claim.required else Skipped(text)]
+    else:
+        case.system_out = text
+    return case
+
+
+def _about(finding: Finding, claim: Claim) -> bool:
+    family = finding.rule.split("/")[0]
+    return _CLAIM.get(family, family) == claim.name.value
+
+
+def _told(finding: Finding) -> str:
+    return "\n".join(
+        (f"{finding.severity}: {finding.title} [{finding.rule}]", *finding.evidence, finding.remedy)
+    )
+
+
+def _clean(text: str) -> str:
+    return _FORBIDDEN.sub("\ufffd", text)

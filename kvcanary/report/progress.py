@@ -1,0 +1,65 @@
+"""Progress on standard error while a run goes: bars on a terminal, a line a phase elsewhere."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from kvcanary.probing.events import Listener, Silence
+from kvcanary.record.exchange import Exchange
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Iterator[Listener]:
+    """A listener that shows progress, or none."""
+    console = Console(stderr=True)
+    if quiet:
+        yield Silence()
+    elif not console.is_terminal:
+        yield _Lines(console)
+    else:
+        with Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+            transient=True,
+        ) as bars:
+            yield _Bars(bars)
+
+
+class _Bars:
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._current: TaskID | None = None
+
+    def phase(self, text: str, requests: int, tokens: int) -> None:
+        note = f"{tokens:,} tokens" if tokens else ""
+        self._current = self._bars.add_task(f"{text:<16}", total=requests, note=note)
+
+    def exchanged(self, exchange: Exchange) -> None:
+        if self._current is None or exchange.purpose.value == "decoy":
+            return
+        self._bars.advance(self._current)
+        if exchange.foreign:
+            self._bars.update(self._current, note="[bold red]foreign text[/]")
+
+
+class _Lines:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = time.monotonic()
+
+    def phase(self, text: str, requests: int, tokens: int) -> None:
+        size = f", {tokens:,} tokens" if tokens else ""
+        seconds = time.monotonic() - self._began
+        self._console.print(
+            f"[{seconds:6.1f} s] {text}: {requests} requests{size}", highlight=False, markup=False
+        )
+
+    def exchanged(self, exchange: Exchange) -> None:
+        """One line a phase is enough where lines stay."""

@@ -1,0 +1,188 @@
+"""The summary that a person reads: verdict first, then what it rests on, then what to do."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from kvcanary.deployment.facts import Facts
+from kvcanary.record.exchange import Purpose
+from kvcanary.record.run import RunRecord
+from kvcanary.verdict.claims import Claim, Status, Stratum, Verdict
+from kvcanary.verdict.findings import Finding, Severity
+
+MAX_EVIDENCE = 8
+_STYLE = {Status.PASS: "bold green", Status.FAIL: "bold red", Status.INCONCLUSIVE: "bold yellow"}
+_SEVERITY_STYLE = {
+    Severity.LEAK: "bold red",
+    Severity.CORRUPTION: "bold red",
+    Severity.DEGRADED: "yellow",
+}
+
+
+def print_summary(console: Console, record: RunRecord, path: str | None) -> None:
+    """Write the summary. ``path``: where the record lies, for the commands that use it."""
+    for part in _parts(record, path):
+        console.print(part, highlight=False, soft_wrap=isinstance(part, Text))
+
+
+def _parts(record: RunRecord, path: str | None) -> Iterator[RenderableType]:
+    info, verdict = record.info, record.verdict
+    way = f"{info.api}, {'streaming' if info.stream else 'whole answers'}"
+    yield Text(
+        f"kvcanary {info.kvcanary_version}  {_plain(info.target)}  {_plain(info.model)} ({way})  run {info.run:07x}"
+    )
+    if verdict is None:
+        yield Text(f"\nThe run did not finish: {record.stopped or 'interrupted'}.", "bold yellow")
+    else:
+        yield Text("")
+        yield _headline(verdict)
+    if record.facts:
+        yield from _capacity(record.facts)
+    if verdict:
+        yield _claims(verdict.claims)
+        if verdict.strata:
+            yield _strata(verdict.strata)
+        yield from _worth(record, verdict)
+    for number, finding in enumerate(record.findings, start=1):
+        yield from _finding(number, finding)
+    yield from _closing(record, path)
+
+
+def _headline(verdict: Verdict) -> Text:
+    text = Text()
+    text.append(f" {verdict.status.value.upper()} ", _STYLE[verdict.status] + " reverse")
+    text.append(f"  {verdict.headline}", "bold")
+    return text
+
+
+def _capacity(facts: Facts) -> Iterator[RenderableType]:
+    yield Text("\nCapacity", "bold")
+    context = "unknown" if facts.context_tokens is None else f"{facts.context_tokens:,} tokens"
+    yield Text(f"  context limit {context} ({facts.context_source})")
+    if facts.workers:
+        table = _table("role", "worker", ">pool", ">accepts up to", ">page", "from")
+        for worker in facts.workers:
+            table.add_row(
+                worker.role.value,
+                worker.url,
+                _number(worker.pool_tokens),
+                _number(worker.limit_tokens),
+                _number(worker.page_tokens),
+                worker.source or "-",
+            )
+        yield table
+    window = facts.danger_window
+    if window:
+        yield Text(
+            f"  danger window: {window.first_tokens:,} to {window.last_tokens:,} tokens "
+            "(refused by prefill, taken by decode)",
+            "yellow",
+        )
+    for note in facts.notes:
+        yield Text(f"  {note}", "dim")
+
+
+def _claims(claims: Sequence[Claim]) -> RenderableType:
+    table = _table("claim", "verdict", "why")
+    for claim in claims:
+        name = claim.name.value + ("" if claim.required else " (not required)")
+        table.add_row(
+            name, Text(claim.status.value, _STYLE[claim.status].removeprefix("bold ")), claim.text
+        )
+    return _titled("Claims", table)
+
+
+def _strata(strata: Sequence[Stratum]) -> RenderableType:
+    table = _table(
+        "stratum", ">tokens", ">sent", ">refused", ">own pages", ">foreign text", ">exposed", ">bad rate"
+    )
+    for stratum in strata:
+        own = f"{stratum.measured - stratum.lost} of {stratum.measured}" if stratum.measured else "-"
+        exposed = "-" if stratum.exposed_tokens is None else f"{stratum.exposed_tokens:,}"
+        table.add_row(
+            f"{stratum.name} ({stratum.purpose})",
+            f"{stratum.longest_tokens:,}",
+            str(stratum.sent),
+            str(stratum.refused or "-"),
+            own,
+            str(stratum.foreign or "-"),
+            exposed + {"estimated": " est.", "measured": "", "unknown": ""}[stratum.exposure],
+            "-" if stratum.bound is None else f"< {stratum.bound:.0%}",
+        )
+    return _titled("Answers", table)
+
+
+def _worth(record: RunRecord, verdict: Verdict) -> Iterator[RenderableType]:
+    sent = [e for e in record.exchanges if e.outcome != "not_reached"]
+    tokens = sum(e.length_tokens for e in sent)
+    yield Text(
+        f"  {len(record.exchanges)} requests, {tokens:,} prompt tokens; positive control: "
+        f"{verdict.decoys_seen} of {verdict.decoys_sent} decoys recognised",
+        "dim",
+    )
+    notes = dict.fromkeys(s.exposure_note for s in verdict.strata if s.purpose == "reader")
+    for note in notes:
+        yield Text(f"  exposure: {note}", "dim")
+    if record.plan:
+        for skipped in record.plan.skipped:
+            yield Text(f"  not tested: {skipped}", "yellow")
+    bystanders = [e for e in record.exchanges if e.purpose is Purpose.BYSTANDER]
+    if bystanders:
+        right = sum(bool(e.labels.kept) and not e.labels.lost and not e.foreign for e in bystanders)
+        yield Text(f"  bystanders: {right} of {len(bystanders)} answers right", "dim")
+
+
+def _finding(number: int, finding: Finding) -> Iterator[RenderableType]:
+    yield Text("")
+    head = Text(f"F{number} ", "bold")
+    head.append(finding.severity.value, _SEVERITY_STYLE.get(finding.severity, "magenta"))
+    head.append(f"  {finding.title}", "bold")
+    odds = "" if finding.odds is None else f"; odds of chance below {max(finding.odds, 1e-99):.0e}"
+    head.append(f"  [{finding.rule}{odds}]", "dim")
+    yield head
+    for line in finding.evidence[:MAX_EVIDENCE]:
+        yield Padding(Text(f"- {line}"), (0, 0, 0, 3))
+    more = len(finding.evidence) - MAX_EVIDENCE
+    if more > 0:
+        yield Padding(Text(f"- and {more} more in the record", "dim"), (0, 0, 0, 3))
+    yield Padding(Text(f"what to do: {finding.remedy}", "italic"), (0, 0, 0, 3))
+
+
+def _closing(record: RunRecord, path: str | None) -> Iterator[RenderableType]:
+    if path is None:
+        return
+    yield Text("")
+    replayable = [n for n, f in enumerate(record.findings, start=1) if f.exchanges]
+    if replayable:
+        yield Text(f"replay  kvcanary replay {path} F{replayable[0]}")
+    yield Text(f"record  {path}")
+
+
+def _table(*columns: str) -> Table:
+    """Columns that begin with ``>`` are figures: right-aligned and never wrapped."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="dim")
+    for column in columns:
+        figure = column.startswith(">")
+        table.add_column(
+            column.removeprefix(">"), justify="right" if figure else "left", no_wrap=figure
+        )
+    return table
+
+
+def _titled(title: str, table: Table) -> Table:
+    table.title = f"\n{title}"
+    table.title_justify = "left"
+    table.title_style = "bold"
+    return table
+
+
+def _number(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
+
+
+def _plain(text: str) -> str:
+    """Server- or user-given text for a terminal: printable characters only."""
+    return "".join(c if c.isprintable() else "?" for c in text[:200])

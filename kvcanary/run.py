@@ -1,0 +1,200 @@
+"""One run, from an endpoint to a judged record: what every command and plugin calls."""
+
+import asyncio
+import os
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import platformdirs
+
+import kvcanary
+from kvcanary.canary.codes import RUN_BITS, CodeMaker
+from kvcanary.canary.lexicon import lexicon
+from kvcanary.canary.prompt import RunIdentity, Writer
+from kvcanary.canary.recognise import Recogniser
+from kvcanary.canary.sitekey import SiteKey, load_or_create
+from kvcanary.canary.tenants import Cast, deal
+from kvcanary.deployment.discovery import discover, served_models, used_tokens
+from kvcanary.deployment.facts import Facts, Role
+from kvcanary.errors import UsageError
+from kvcanary.probing.client import Client
+from kvcanary.probing.endpoint import Endpoint
+from kvcanary.probing.events import Listener, Silence
+from kvcanary.probing.grammar import Suite, load_probe, load_suite
+from kvcanary.probing.plan import MAX_VICTIMS, TENANTS
+from kvcanary.probing.runner import Limits, Runner, Stopped
+from kvcanary.probing.sender import Sender
+from kvcanary.record.exchange import Exchange
+from kvcanary.record.journal import Journal
+from kvcanary.record.run import RunInfo, RunRecord
+from kvcanary.verdict.judge import judge
+
+EPOCH = 1_767_225_600
+"""2026-01-01 00:00 UTC: run numbers count minutes from here, so that a marker tells how old it is."""
+CHANCE_BITS = 3
+DEFAULT_CONTACT = "the operator of this endpoint"
+_CONTACT = re.compile(r"[A-Za-z0-9 @._+/:-]{1,80}")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a person may choose about a run."""
+
+    target: str
+    """What the person typed: for the record."""
+    suite: str = "check"
+    context_tokens: int | None = None
+    concurrency: int = 4
+    deadline_seconds: float = 900.0
+    contact: str = DEFAULT_CONTACT
+    trust_discovered: bool = False
+    record: Path | None = None
+    site_key: SiteKey | None = field(default=None, repr=False)
+    identity: RunIdentity | None = field(default=None, repr=False)
+    """Text of an earlier run, to replay it word for word."""
+    again: tuple[Exchange, ...] = ()
+    """Exchanges of an earlier run to send again, instead of planning."""
+    replays: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A judged record and where it lies; ``record_error``: why it could not be written to the end."""
+
+    record: RunRecord
+    path: Path
+    record_error: str | None
+
+
+def new_identity(now: float) -> RunIdentity:
+    """A run's number (26 bits: minutes since 2026, then chance) and the nonce of its text."""
+    minutes = max(0, int(now - EPOCH) // 60)
+    number = (minutes << CHANCE_BITS | secrets.randbits(CHANCE_BITS)) & ((1 << RUN_BITS) - 1)
+    return RunIdentity(number, secrets.token_bytes(16))
+
+
+def default_record_path(identity: RunIdentity, now: float) -> Path:
+    """Where a record goes unless told otherwise: the user's state folder."""
+    named = os.environ.get("KVCANARY_STATE_DIR")
+    folder = Path(named) if named else platformdirs.user_state_path("kvcanary")
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    return folder / "runs" / f"{stamp}-{identity.number:07x}.jsonl"
+
+
+async def resolve_model(endpoint: Endpoint, model: str | None) -> Endpoint:
+    """The endpoint with its model: the one named, or the only one served.
+
+    Raises UsageError when there is a choice or none can be seen.
+    """
+    if model:
+        return replace(endpoint, model=model)
+    async with Client(endpoint) as client:
+        served = await served_models(client)
+    if len(served) == 1:
+        return replace(endpoint, model=served[0].name)
+    seen = f"{len(served)} models are" if served else "no list of models is"
+    raise UsageError(f"Say which model to test with --model: {seen} served at {endpoint.base_url}.")
+
+
+async def run_check(
+    endpoint: Endpoint, options: Options, listener: Listener | None = None
+) -> Result:
+    """Run a suite against an endpoint.
+
+    Raises KvcanaryError when nothing can be run. Cancellation leaves a valid partial record.
+    """
+    listener = listener or Silence()
+    if not _CONTACT.fullmatch(options.contact):
+        raise UsageError("--contact takes up to 80 letters, digits, spaces and @._+/:- only.")
+    suite = load_suite(options.suite)
+    site_key = options.site_key or load_or_create()
+    now = time.time()
+    identity = options.identity or new_identity(now)
+    words = lexicon()
+    cast = deal(site_key, identity.nonce, TENANTS, words)
+    path = options.record or default_record_path(identity, now)
+    info = RunInfo(
+        kvcanary_version=kvcanary.__version__,
+        run=identity.number,
+        nonce=identity.nonce.hex(),
+        site_key=site_key.fingerprint(),
+        started_at=now,
+        target=options.target,
+        model=endpoint.model,
+        api=endpoint.api.value,
+        stream=endpoint.stream,
+        suite=suite.id,
+        context_tokens=options.context_tokens,
+        concurrency=options.concurrency,
+        deadline_seconds=options.deadline_seconds,
+        contact=options.contact,
+        replays=options.replays,
+        tenants=tuple(tenant.name for tenant in cast.tenants),
+    )
+    with Journal(path) as journal:
+        journal.append("info", info)
+        codes = CodeMaker(site_key)
+        writer = Writer(site_key, codes, words, identity, options.contact)
+        async with Client(endpoint, concurrency=max(MAX_VICTIMS, options.concurrency)) as client:
+            sender = Sender(
+                client=client,
+                writer=writer,
+                cast=cast,
+                recogniser=Recogniser(codes, words, cast),
+                journal=journal,
+                listener=listener,
+                probe=suite.probes[0],
+            )
+            await _send_all(sender, suite, options)
+        _conclude(journal, suite)
+        journal.complete()
+    return Result(journal.record, journal.written_path, journal.error)
+
+
+async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
+    journal = sender.journal
+    try:
+        facts = await discover(
+            sender.client, options.context_tokens, trust_discovered=options.trust_discovered
+        )
+        journal.append("facts", facts)
+        gauge = _gauge(sender.client, facts, options.trust_discovered)
+        limits = Limits(options.concurrency, options.deadline_seconds)
+        for identifier in suite.probes:
+            sender.probe = identifier
+            runner = Runner(sender, load_probe(identifier), facts, gauge, limits)
+            await (runner.replay(options.again) if options.again else runner.run())
+    except Stopped as stopped:
+        journal.append("stopped", str(stopped))
+    except asyncio.CancelledError:
+        journal.append("stopped", "interrupted")
+        raise
+    finally:
+        journal.append("scale", sender.scale())
+
+
+def _conclude(journal: Journal, suite: Suite) -> None:
+    judged = judge(journal.record, suite.requires)
+    for finding in judged.findings:
+        journal.append("finding", finding)
+    journal.append("verdict", judged.verdict)
+
+
+def _gauge(
+    client: Client, facts: Facts, trusted: bool
+) -> Callable[[], Awaitable[int | None]] | None:
+    """Reads the decode pool's use where one decode worker tells it."""
+    decoders = [w for w in facts.workers if w.role in (Role.DECODE, Role.UNIFIED)]
+    if len(decoders) != 1 or decoders[0].engine != "sglang":
+        return None
+
+    async def read() -> int | None:
+        return await used_tokens(client, decoders[0], with_key=trusted)
+
+    return read
+
+

@@ -1,0 +1,79 @@
+"""What a run asserts, each claim pass, fail or inconclusive, and what follows for the exit code."""
+
+from enum import IntEnum, StrEnum
+
+from kvcanary.record.base import Recorded
+
+
+class Status(StrEnum):
+    """Three values: what was not measured is inconclusive, never pass."""
+
+    PASS = "pass"  # noqa: S105 - a verdict, not a password
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+
+
+class ExitCode(IntEnum):
+    """What a gate reads. The output format never changes it."""
+
+    PASS = 0
+    VIOLATION = 1
+    COULD_NOT_RUN = 2
+    INCONCLUSIVE = 3
+    INTERRUPTED = 130
+
+
+class ClaimName(StrEnum):
+    """What can be claimed."""
+
+    OWNERSHIP = "ownership"
+    ISOLATION = "isolation"
+    CAPACITY = "capacity"
+    REFUSAL = "refusal"
+    ACCOUNTING = "accounting"
+
+
+class Claim(Recorded):
+    """One assertion with the reason for its status in a sentence."""
+
+    name: ClaimName
+    status: Status
+    required: bool
+    text: str
+
+
+class Stratum(Recorded):
+    """Exchanges that share the same way to fail, and what they are worth."""
+
+    name: str
+    purpose: str
+    path: str
+    """Interface: chat or completions, streaming or whole."""
+    shortest_tokens: int
+    longest_tokens: int
+    sent: int
+    refused: int
+    measured: int
+    """Exchanges whose labels could be judged against the control group."""
+    lost: int
+    """Of those, how many lost at least one label that the control keeps."""
+    foreign: int
+    """Answers with text of another request."""
+    bound: float | None
+    """Upper 95 % bound of the rate of bad answers; None where nothing was measured."""
+    exposure: str
+    """measured, estimated or unknown."""
+    exposed_tokens: int | None
+    exposure_note: str
+
+
+class Verdict(Recorded):
+    """The end of a run."""
+
+    status: Status
+    exit_code: ExitCode
+    headline: str
+    claims: tuple[Claim, ...]
+    strata: tuple[Stratum, ...]
+    decoys_sent: int
+    decoys_seen: int

@@ -1,0 +1,30 @@
+"""A finding: one violated expectation with its evidence and what to do."""
+
+from enum import StrEnum
+
+from kvcanary.record.base import Recorded
+
+
+class Severity(StrEnum):
+    """Worst first."""
+
+    LEAK = "leak"
+    CORRUPTION = "corruption"
+    CAPACITY = "capacity"
+    AVAILABILITY = "availability"
+    ACCOUNTING = "accounting"
+    DEGRADED = "degraded"
+
+
+class Finding(Recorded):
+    """``rule`` is stable; ``stratum`` names the exchanges it is about."""
+
+    rule: str
+    severity: Severity
+    stratum: str
+    title: str
+    evidence: tuple[str, ...]
+    remedy: str
+    exchanges: tuple[int, ...] = ()
+    odds: float | None = None
+    """Designed odds that chance alone produced this, in the whole run."""

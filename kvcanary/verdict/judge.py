@@ -1,0 +1,285 @@
+"""From a record to findings, claims and the exit code. Pure: can be done again from the record alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvcanary.detect import accounting, availability, capacity, first_token, foreign, ownership, refusal
+from kvcanary.record.exchange import Exchange, Purpose
+from kvcanary.record.run import RunRecord
+from kvcanary.verdict.claims import Claim, ClaimName, ExitCode, Status, Stratum, Verdict
+from kvcanary.verdict.exposure import exposure_of
+from kvcanary.verdict.findings import Finding, Severity
+from kvcanary.verdict.statistics import upper_bound
+
+FAILING = frozenset(Severity) - {Severity.DEGRADED}
+"""Severities that make a claim fail; the rest is a warning."""
+
+_CLAIM_OF_RULE = {
+    "ownership": ClaimName.OWNERSHIP,
+    "isolation": ClaimName.ISOLATION,
+    "capacity": ClaimName.CAPACITY,
+    "refusal": ClaimName.REFUSAL,
+    "accounting": ClaimName.ACCOUNTING,
+    "first-token": ClaimName.ACCOUNTING,
+    "availability": ClaimName.REFUSAL,
+}
+_ORDER = list(Severity)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a record amounts to."""
+
+    findings: tuple[Finding, ...]
+    verdict: Verdict
+
+
+def judge(record: RunRecord, required: Sequence[ClaimName]) -> Judged:
+    """Detect, claim, conclude."""
+    found = _findings(record)
+    strata = _strata(record)
+    decoys = [e for e in record.exchanges if e.purpose is Purpose.DECOY]
+    state = _State(record, found, strata, decoys)
+    claims = tuple(
+        Claim(name=name, status=status, required=name in required, text=text)
+        for name, (status, text) in {
+            ClaimName.OWNERSHIP: state.ownership(),
+            ClaimName.ISOLATION: state.isolation(),
+            ClaimName.CAPACITY: state.capacity(),
+            ClaimName.REFUSAL: state.refusal(),
+            ClaimName.ACCOUNTING: state.accounting(),
+        }.items()
+    )
+    status, code = _conclude(claims)
+    verdict = Verdict(
+        status=status,
+        exit_code=code,
+        headline=_headline(status, claims, strata, found, record),
+        claims=claims,
+        strata=strata,
+        decoys_sent=len(decoys),
+        decoys_seen=sum(bool(e.decoy_seen) for e in decoys),
+    )
+    return Judged(found, verdict)
+
+
+def _conclude(claims: Sequence[Claim]) -> tuple[Status, ExitCode]:
+    if any(claim.status is Status.FAIL for claim in claims):
+        return Status.FAIL, ExitCode.VIOLATION
+    required = [claim for claim in claims if claim.required]
+    if not required or any(claim.status is Status.INCONCLUSIVE for claim in required):
+        return Status.INCONCLUSIVE, ExitCode.INCONCLUSIVE
+    return Status.PASS, ExitCode.PASS
+
+
+def _findings(record: RunRecord) -> tuple[Finding, ...]:
+    exchanges, facts = record.exchanges, record.facts
+    found: list[Finding] = list(ownership.findings(ownership.measure(exchanges)))
+    if record.scale:
+        found += foreign.findings(exchanges, record.scale)
+    if facts:
+        found += capacity.findings(facts)
+        found += refusal.findings(exchanges, facts)
+    found += accounting.findings(exchanges)
+    found += first_token.findings(exchanges)
+    found += availability.findings(exchanges, facts.limit_tokens if facts else None)
+    return tuple(sorted(found, key=lambda f: (_ORDER.index(f.severity), f.rule, f.stratum)))
+
+
+def _strata(record: RunRecord) -> tuple[Stratum, ...]:
+    groups = {group.name: group for group in ownership.measure(record.exchanges)}
+    names = dict.fromkeys(
+        e.group
+        for e in record.exchanges
+        if e.purpose not in (Purpose.CALIBRATION, Purpose.DECOY, Purpose.CONFIRMATION)
+    )
+    strata = []
+    for name in names:
+        members = [e for e in record.exchanges if e.group == name]
+        group = groups.get(name)
+        measured, lost = (len(group.measured), len(group.losing)) if group else (0, 0)
+        foreign_answers = sum(bool(e.foreign) for e in members)
+        bad = max(lost, min(foreign_answers, measured))
+        lengths = [e.length_tokens for e in members]
+        exposure = exposure_of(record, members)
+        strata.append(
+            Stratum(
+                name=name,
+                purpose=members[0].purpose.value,
+                path=f"{members[0].api}, {'streaming' if members[0].stream else 'whole'}",
+                shortest_tokens=min(lengths),
+                longest_tokens=max(lengths),
+                sent=len(members),
+                refused=sum(e.outcome == "refused" for e in members),
+                measured=measured,
+                lost=lost,
+                foreign=foreign_answers,
+                bound=upper_bound(bad, measured) if measured else None,
+                exposure=exposure.kind,
+                exposed_tokens=exposure.tokens,
+                exposure_note=exposure.note,
+            )
+        )
+    return tuple(strata)
+
+
+class _State:
+    """What each claim is judged from."""
+
+    def __init__(
+        self,
+        record: RunRecord,
+        found: Sequence[Finding],
+        strata: Sequence[Stratum],
+        decoys: Sequence[Exchange],
+    ) -> None:
+        self._record, self._strata, self._decoys = record, strata, decoys
+        self._found = found
+        self._readers = [s for s in strata if s.purpose in ("reader", "bystander")]
+
+    def _worst(self, claim: ClaimName) -> Finding | None:
+        mine = (f for f in self._found if _CLAIM_OF_RULE[f.rule.split("/")[0]] is claim)
+        return next(mine, None)
+
+    def _failed(self, claim: ClaimName) -> tuple[Status, str] | None:
+        worst = self._worst(claim)
+        if worst is None:
+            return None
+        if worst.severity in FAILING:
+            return Status.FAIL, worst.title
+        return Status.INCONCLUSIVE, worst.title
+
+    def _unfinished(self) -> str | None:
+        if self._record.stopped:
+            return f"the run did not finish: {self._record.stopped}"
+        if not self._record.exchanges:
+            return "nothing was sent"
+        return None
+
+    def ownership(self) -> tuple[Status, str]:
+        failed = self._failed(ClaimName.OWNERSHIP)
+        if failed:
+            return failed
+        unfinished = self._unfinished()
+        if unfinished:
+            return Status.INCONCLUSIVE, unfinished
+        unmeasured = [
+            f"`{s.name}` ({s.measured} of {s.sent - s.refused} measured)"
+            for s in self._readers
+            if s.measured < s.sent - s.refused
+        ]
+        measured = [s for s in self._readers if s.measured and s.purpose == "reader"]
+        if not measured:
+            return Status.INCONCLUSIVE, self._nothing_measured()
+        if unmeasured:
+            return Status.INCONCLUSIVE, f"not all strata could be measured: {', '.join(unmeasured)}"
+        total = sum(s.measured for s in measured)
+        longest = max(s.longest_tokens for s in measured)
+        return Status.PASS, (
+            f"{total} of {total} answers show that they read their own head, middle and last page, "
+            f"up to {longest:,} tokens"
+        )
+
+    def _nothing_measured(self) -> str:
+        answered = [e for e in self._record.exchanges if e.answered]
+        readers = [s for s in self._readers if s.purpose == "reader"]
+        if readers and all(s.refused == s.sent for s in readers):
+            return "every long prompt was refused, so none could be measured"
+        if not any(e.labels.kept for e in answered):
+            return (
+                "the model repeated none of its own labels, not even in short prompts: "
+                "what it reads cannot be told from what it says"
+            )
+        return "no answer could be compared with a sound control group"
+
+    def isolation(self) -> tuple[Status, str]:
+        failed = self._failed(ClaimName.ISOLATION)
+        if failed:
+            return failed
+        unfinished = self._unfinished()
+        if unfinished:
+            return Status.INCONCLUSIVE, unfinished
+        seen = sum(bool(e.decoy_seen) for e in self._decoys)
+        if not self._decoys or seen < len(self._decoys):
+            return Status.INCONCLUSIVE, (
+                f"the positive control failed: {seen} of {len(self._decoys)} decoys came back and were "
+                "recognised, so foreign text might not be seen either"
+            )
+        judged = [e for e in self._record.exchanges if e.answer_characters]
+        if not any(e.purpose is Purpose.READER for e in judged):
+            return Status.INCONCLUSIVE, "no long prompt was answered, so no answer could be searched"
+        partly = [e.number for e in judged if not e.nulls.complete]
+        if partly:
+            return Status.INCONCLUSIVE, f"answers too large to be searched to the end: {partly}"
+        silent = [
+            s.name
+            for s in self._readers
+            if s.sent > s.refused and not any(e.group == s.name for e in judged)
+        ]
+        if silent:
+            return Status.INCONCLUSIVE, f"no answer came in {', '.join(silent)}"
+        phantoms = sum(len(e.nulls.phantom_words) for e in judged)
+        return Status.PASS, (
+            f"no text of another request in {len(judged)} answers "
+            f"({seen} of {seen} decoys recognised, {phantoms} phantom words)"
+        )
+
+    def capacity(self) -> tuple[Status, str]:
+        facts = self._record.facts
+        failed = self._failed(ClaimName.CAPACITY)
+        if failed:
+            return failed
+        if facts is None or not capacity.assessed(facts):
+            return Status.INCONCLUSIVE, (
+                "not assessed: the workers' pools are unknown. Let kvcanary reach the router's /workers "
+                "and each worker's /server_info"
+            )
+        least = min(w.pool_tokens or 0 for w in facts.workers)
+        return Status.PASS, (
+            f"every worker's pool ({least:,} tokens or more) holds the context limit "
+            f"({facts.context_tokens:,}, {facts.context_source})"
+        )
+
+    def refusal(self) -> tuple[Status, str]:
+        failed = self._failed(ClaimName.REFUSAL)
+        if failed:
+            return failed
+        facts = self._record.facts
+        due = refusal.over_limit(self._record.exchanges, facts) if facts else ()
+        refused = [e for e in due if e.outcome == "refused"]
+        if not due:
+            return Status.INCONCLUSIVE, "not assessed: no prompt was longer than a known limit"
+        if len(refused) < len(due):
+            return Status.INCONCLUSIVE, f"only {len(refused)} of {len(due)} due refusals were seen"
+        return Status.PASS, f"{len(due)} of {len(due)} prompts over a worker's limit were refused cleanly"
+
+    def accounting(self) -> tuple[Status, str]:
+        failed = self._failed(ClaimName.ACCOUNTING)
+        if failed:
+            return failed
+        counted = [e for e in self._record.exchanges if accounting.off_by(e) is not None]
+        unfinished = self._unfinished()
+        if unfinished or not counted:
+            return Status.INCONCLUSIVE, unfinished or "no usage to compare"
+        return Status.PASS, f"usage adds up for {len(counted)} answers"
+
+
+def _headline(
+    status: Status,
+    claims: Sequence[Claim],
+    strata: Sequence[Stratum],
+    found: Sequence[Finding],
+    record: RunRecord,
+) -> str:
+    if status is Status.FAIL:
+        return next(f.title for f in found if f.severity in FAILING)
+    if status is Status.INCONCLUSIVE:
+        if record.stopped:
+            return record.stopped
+        return next(c.text for c in claims if c.required and c.status is Status.INCONCLUSIVE)
+    bounded = [s for s in strata if s.bound is not None and s.purpose == "reader"]
+    worst = max(bounded, key=lambda s: (s.bound or 0.0, s.longest_tokens))
+    return (
+        f"{worst.lost} of {worst.measured} in {worst.shortest_tokens:,}-{worst.longest_tokens:,} tokens "
+        f"({worst.path}): leak rate below {worst.bound:.0%} at 95 %"
+    )

@@ -1,0 +1,18 @@
+"""Exact statements from few observations."""
+
+CONFIDENCE = 0.95
+
+
+def upper_bound(bad: int, measured: int, confidence: float = CONFIDENCE) -> float:
+    """Clopper-Pearson one-sided upper bound of a rate after ``bad`` of ``measured``.
+
+    >>> round(upper_bound(0, 3), 3)
+    0.632
+    """
+    if measured < 1 or not 0 <= bad <= measured:
+        raise ValueError(f"no bound from {bad} of {measured}")
+    if bad == measured:
+        return 1.0
+    from scipy.special import betaincinv
+
+    return float(betaincinv(bad + 1, measured - bad, confidence))
