@@ -36,7 +36,7 @@ from kvcanary.verdict.judge import judge
 EPOCH = 1_767_225_600
 """2026-01-01 00:00 UTC: run numbers count minutes from here, so that a marker tells how old it is."""
 CHANCE_BITS = 3
-DEFAULT_CONTACT = "the operator of this endpoint"
+DEFAULT_CONTACT = "whoever runs this endpoint"
 _CONTACT = re.compile(r"[A-Za-z0-9 @._+/:-]{1,80}")
 
 

@@ -18,7 +18,8 @@ What a word needs, in this order:
    adjective in WordNet, and not inflected.
 3. It is harmless: in no list of offensive words, and not refused by a person, who read every
    candidate (tools/rejected_words.txt). That file also names the inflected forms that a person let
-   in, the words that are dull or frequent and so come last, and those that make a poor name.
+   in, the words that are dull or frequent and so come last, and those that make a poor name. Nor
+   does it stand in the sentences around the slots (kvcanary/canary/verses.py), which all share.
 4. Its place is the cheapest one over all: an integer program prefers rarer words, and things,
    plants, animals, places and people for names.
 
@@ -37,6 +38,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import re
+import runpy
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -252,18 +255,31 @@ def leftovers(words: Sequence[Word], judged: Judgements, taken: set[str]) -> lis
     return chosen
 
 
+def sentence_words() -> set[str]:
+    """The words of the canary sentences themselves, which tell nothing about whose text it is."""
+    sentences = runpy.run_path(str(ROOT / "kvcanary" / "canary" / "verses.py"))
+    texts = [text for name, value in sentences.items() if name.isupper() for text in _texts(value)]
+    return set(re.findall("[a-z]+", " ".join(texts).lower()))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    else:
+        yield from value.values() if isinstance(value, dict) else value
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("single_token_words", type=Path)
     parser.add_argument("--candidates", action="store_true", help="print what may be chosen")
     arguments = parser.parse_args()
     judged = Judgements.read(JUDGEMENTS)
-    offensive = offensive_words()
+    unusable = offensive_words() | sentence_words() | judged.rejected
     words = [
         word
         for word in real_words(arguments.single_token_words.read_text(encoding="ascii").split())
-        if word.text not in offensive
-        and word.text not in judged.rejected
+        if word.text not in unusable
         and (not word.inflected or word.text in judged.inflected)
         and word.zipf <= FREQUENT
     ]

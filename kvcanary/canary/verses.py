@@ -9,38 +9,38 @@ models decline and filters mask what looks like a credential.
 """
 
 VERSES = (
-    "In the {a} hall the keeper of {name} counted the {b} crates and set the {p} beside the {c} door. "
-    "The {d} cart went down to the {e} yard and came back with the {f} rope and the {q}.",
-    "The house of {name} sends the {a} barrels by the {b} road when the {c} wind is low. "
-    "The {p} was found under the {d} stairs and the {e} driver left it on the {f} floor near the {q}.",
-    "When the {a} bell rang the guests of {name} walked along the {b} wall to the {c} lawn. "
-    "They left the {p} on the {d} table and took the {e} sack with the {q} back to the {f} gate.",
-    "At noon the {a} boat of {name} lay beside the {b} pier with a load of {c} planks. "
-    "The {d} crew lifted the {p} over the {e} rail and tied the {q} to the {f} post.",
-    "Every morning the {a} baker of {name} lights the {b} stove and sweeps the {c} steps. "
-    "Then the {d} boy brings the {p} from the {e} mill and hangs the {q} above the {f} bed.",
-    "The {a} map of {name} shows the {b} river and the {c} road behind the {d} hill. "
-    "Someone drew the {p} beside the {e} path and the {q} near the {f} well.",
-    "On the {a} side of the square {name} keeps the {b} shop with the {c} window. "
-    "The {d} lamp stands next to the {p} and the {e} box holds the {q} and the {f} string.",
-    "After the {a} rain the roof of {name} was mended with {b} boards and {c} nails. "
-    "The {d} steps leaned on the {p} while the {e} bucket and the {q} stood by the {f} wall.",
-    "The {a} choir of {name} sang in the {b} shed until the {c} moon was high. "
-    "The {d} dog slept beside the {p} and the {e} drum lay upon the {q} next to the {f} chair.",
-    "For the {a} feast the cooks of {name} washed the {b} plates and peeled the {c} roots. "
-    "The {d} pot hung over the {p} and the {e} spoon was kept with the {q} in the {f} chest.",
-    "Along the {a} road the wagons of {name} bring the {b} stones to the {c} tower. "
-    "The {d} mason put the {p} on the {e} step and painted the {q} above the {f} arch.",
-    "In the {a} room the weavers of {name} spread the {b} cloth across the {c} frame. "
-    "The {d} wheel turned near the {p} and the {e} wool was rolled with the {q} into the {f} heap.",
+    "In the {a} house the keeper of {name} counted the {b} crates and set the {p} beside the {c} doors. "
+    "The {d} wagons went down to the {e} yards and came back with the {f} ropes and the {q}.",
+    "The house of {name} sends the {a} barrels by the {b} roads when the {c} winds are low. "
+    "The {p} was found under the {d} stairs and the {e} keeper left it on the {f} boards near the {q}.",
+    "When the {a} bells rang the guests of {name} walked along the {b} walls to the {c} post. "
+    "They left the {p} on the {d} tables and took the {e} box with the {q} back to the {f} gates.",
+    "At noon the {a} boats of {name} lay beside the {b} house with a load of {c} planks. "
+    "The {d} guests took the {p} over the {e} rails and tied the {q} to the {f} post.",
+    "Every day the {a} baker of {name} lights the {b} stove and sweeps the {c} stairs. "
+    "Then the {d} boy brings the {p} from the {e} mills and hangs the {q} above the {f} bed.",
+    "The {a} map of {name} shows the {b} rivers and the {c} roads behind the {d} hills. "
+    "Someone drew the {p} beside the {e} paths and the {q} near the {f} well.",
+    "On the {a} side of the house {name} keeps the {b} shop with the {c} windows. "
+    "The {d} lamps stood next to the {p} and the {e} box holds the {q} and the {f} string.",
+    "After the {a} rains the house of {name} was mended with {b} boards and {c} stones. "
+    "The {d} planks leaned on the {p} while the {e} pot and the {q} stood by the {f} walls.",
+    "The {a} guests of {name} sang in the {b} shop until the {c} lights were low. "
+    "The {d} dog slept beside the {p} and the {e} drum lay upon the {q} next to the {f} chairs.",
+    "For the {a} guests the cooks of {name} put out the {b} plates and cut up the {c} roots. "
+    "The {d} pot hung over the {p} and the {e} plate was kept with the {q} in the {f} box.",
+    "Along the {a} roads the wagons of {name} bring the {b} stones to the {c} walls. "
+    "The {d} mason put the {p} on the {e} stairs and set the {q} above the {f} doors.",
+    "In the {a} shop the weavers of {name} hung the {b} string across the {c} boards. "
+    "The {d} wheels stood near the {p} and the {e} drum was left with the {q} in the {f} room.",
 )
 
-WAYPOINT = "The ledger label of {name} at this shelf is {code} and the count goes on."
+WAYPOINT = "The ledger label of {name} at this shelf is {code} and the list goes on."
 
-SHEET = "Sheet {code} of {name}."
+SHEET = "Number {code} of {name}."
 """The first words of every prompt: its first page is like no other, or prefix caches would answer."""
 NOTICE = (
-    "This text was made by kvcanary as a synthetic isolation test and holds nothing real; "
+    "This text was made by kvcanary to test that requests are kept apart and holds nothing real; "
     "about it ask {contact}."
 )
 

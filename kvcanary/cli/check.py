@@ -62,7 +62,7 @@ KEY_VARIABLE = "KVCANARY_API_KEY"
 @click.option(
     "--contact",
     metavar="TEXT",
-    help="Whom to ask about the test: stands in every prompt. Default: the operator of this endpoint.",
+    help="Whom to ask about the test: stands in every prompt. Default: whoever runs this endpoint.",
 )
 @click.option(
     "--record",

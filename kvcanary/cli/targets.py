@@ -12,6 +12,7 @@ from kvcanary.errors import UsageError
 
 LAB = "lab:"
 START_SECONDS = 60.0
+END_SECONDS = 5.0
 _OPTIONS = {"context": "--context", "seed": "--seed", "front_door_only": "--front-door-only"}
 
 
@@ -37,8 +38,8 @@ async def opened(target: str) -> AsyncIterator[Place]:
         "kvcanary",
         "lab",
         "serve",
-        *_arguments(target),
         "--announce",
+        *_arguments(target),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -47,13 +48,7 @@ async def opened(target: str) -> AsyncIterator[Place]:
     try:
         yield await _announced(process, target)
     finally:
-        if process.stdin:
-            process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), 5)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        await _end(process)
 
 
 async def _announced(process: asyncio.subprocess.Process, target: str) -> Place:
@@ -72,11 +67,21 @@ async def _announced(process: asyncio.subprocess.Process, target: str) -> Place:
 
 async def _complaint(process: asyncio.subprocess.Process) -> str:
     """What the lab, our own process, said before it ended."""
-    if process.returncode is None:
-        process.kill()
+    await _end(process)
     assert process.stderr is not None  # noqa: S101 - asked for above
     text = (await process.stderr.read()).decode(errors="replace").strip()
     return text.rpartition("Error: ")[2] or "See `kvcanary lab list`."
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """The lab ends with its standard input."""
+    if process.stdin:
+        process.stdin.close()
+    try:
+        await asyncio.wait_for(process.wait(), END_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
 
 
 def _arguments(target: str) -> list[str]:

@@ -81,3 +81,12 @@ def test_no_word_comes_in_singular_and_plural() -> None:
 @pytest.mark.parametrize("name", LISTS)
 def test_holds_no_banned_word(name: str) -> None:
     assert sorted(set(BANNED.split()) & set(words(name))) == []
+
+
+def test_no_word_stands_in_the_sentences_that_all_share() -> None:
+    from kvcanary.canary import verses
+
+    shared = [*verses.VERSES, *verses.ONWARD.values(), verses.WAYPOINT, verses.SHEET, verses.NOTICE]
+    shared += [verses.LABEL, verses.QUESTION, verses.ANSWER, verses.PAD, "whoever runs this endpoint"]
+    sentence_words = set(re.findall("[a-z]+", " ".join(shared).lower()))
+    assert sentence_words.isdisjoint(itertools.chain.from_iterable(map(words, LISTS)))
