@@ -1,0 +1,76 @@
+"""``kvcanary lab`` as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from typing import IO
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from kvcanary.cli.lab import lab
+
+COMMAND = (sys.executable, "-W", "error", "-c", "from kvcanary.cli.lab import lab; lab()", "serve")
+SMALL = ("--context", "4096")
+
+
+def serving(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def line(stream: IO[str] | None) -> str:
+    assert stream is not None
+    return stream.readline()
+
+
+def test_announced_it_prints_one_line_and_ends_with_its_parent() -> None:
+    with serving("glm-5.3", *SMALL, "--announce") as process:
+        said = json.loads(line(process.stdout))
+        assert (said["model"], said["context_tokens"]) == ("glm-5.3-lab", 4096)
+        assert [worker["role"] for worker in said["workers"]] == ["prefill", "decode"]
+        assert httpx.get(said["url"] + "/health", trust_env=False).status_code == 200
+        rest, errors = process.communicate(timeout=20)
+        assert (process.returncode, rest, errors) == (0, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_is_a_normal_end(number: signal.Signals) -> None:
+    with serving("healthy", *SMALL) as process:
+        shown = line(process.stdout)
+        while "Ctrl-C" not in shown:
+            shown += line(process.stdout)
+        assert "front door  http://127.0.0.1:" in shown
+        assert "kvcanary check http://127.0.0.1:" in shown
+        assert "--model glm-5.3-lab --context 4096" in shown
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=20)
+        assert (process.returncode, errors) == (0, "")
+
+
+def test_a_port_in_use_and_an_unknown_name_are_exit_2() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = CliRunner().invoke(lab, ["serve", "healthy", *SMALL, "--port", port])
+    assert result.exit_code == 2
+    assert f"port {port}: Address already in use" in result.output
+    result = CliRunner().invoke(lab, ["serve", "sick"])
+    assert result.exit_code == 2
+    assert "there are: healthy, glm-5.3, glm-5.3-patched" in result.output
+
+
+def test_the_list_explains_each_scenario() -> None:
+    result = CliRunner().invoke(lab, ["list"])
+    assert result.exit_code == 0
+    for words in ("healthy", "glm-5.3-patched", "681,280", "2,043,904", "S30233"):
+        assert words in result.output
