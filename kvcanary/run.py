@@ -17,7 +17,7 @@ from kvcanary.canary.lexicon import lexicon
 from kvcanary.canary.prompt import RunIdentity, Writer
 from kvcanary.canary.recognise import Recogniser
 from kvcanary.canary.sitekey import SiteKey, load_or_create
-from kvcanary.canary.tenants import Cast, deal
+from kvcanary.canary.tenants import deal
 from kvcanary.deployment.discovery import discover, served_models, used_tokens
 from kvcanary.deployment.facts import Facts, Role
 from kvcanary.errors import UsageError
@@ -196,5 +196,3 @@ def _gauge(
         return await used_tokens(client, decoders[0], with_key=trusted)
 
     return read
-
-

@@ -77,7 +77,9 @@ class CodeMaker:
         )
 
     def _tag(self, packed: int) -> int:
-        digest = hashlib.blake2b(packed.to_bytes(7, "big"), key=self._tag_key, digest_size=4).digest()
+        digest = hashlib.blake2b(
+            packed.to_bytes(7, "big"), key=self._tag_key, digest_size=4
+        ).digest()
         return int.from_bytes(digest, "big") >> (32 - TAG_BITS)
 
     def _pad(self, tag: int) -> int:

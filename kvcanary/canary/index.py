@@ -71,7 +71,9 @@ class CodeIndex:
         entry = self._head[seed]
         while entry:
             index, group = divmod(entry - 1, _SEEDS_PER_CODE)
-            code = self._characters[index * CODE_CHARACTERS : (index + 1) * CODE_CHARACTERS].decode()
+            code = self._characters[
+                index * CODE_CHARACTERS : (index + 1) * CODE_CHARACTERS
+            ].decode()
             part = _extend(code, group * SEED_CHARACTERS, squashed, at)
             if best is None or part[1] > best.length:
                 packed = self._identities[index]

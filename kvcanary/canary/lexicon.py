@@ -51,7 +51,9 @@ def _words(stem: str) -> tuple[str, ...]:
 
 def _places(alphabets: tuple[tuple[str, ...], ...]) -> dict[str, tuple[int, int]]:
     return {
-        word: (index, byte) for index, words in enumerate(alphabets) for byte, word in enumerate(words)
+        word: (index, byte)
+        for index, words in enumerate(alphabets)
+        for byte, word in enumerate(words)
     }
 
 

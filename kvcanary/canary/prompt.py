@@ -133,7 +133,7 @@ class CanaryPrompt:
     number: int
     tenant: Tenant
     shape: Shape
-    first_asked: Position
+    asked: Position
     chapter: Chapter = field(repr=False)
     decoy: tuple[int, Tenant] | None = None
 
@@ -159,12 +159,15 @@ class CanaryPrompt:
             Position.END: 3 + self.shape.chapters,
         }[position]
 
-    def label(self, position: Position) -> str:
-        """The code that the label at ``position`` carries."""
+    def label_id(self, position: Position) -> CodeId:
+        """What the label at ``position`` says: this request's identity, or the decoy's."""
         if self.decoy and position is Position.START:
-            number, _ = self.decoy
-            return self.writer.codes.make(CodeId(self.writer.run.number, number, 1))
-        return self.code(self.label_position(position))
+            return CodeId(self.writer.run.number, self.decoy[0], 1)
+        return self.code_id(self.label_position(position))
+
+    def label(self, position: Position) -> str:
+        """The 16 characters of the label at ``position``."""
+        return self.writer.codes.make(self.label_id(position))
 
     @cached_property
     def stream(self) -> bytes:
@@ -224,9 +227,7 @@ class CanaryPrompt:
         name = self.tenant.name
         if self.decoy and position is Position.START:
             name = self.decoy[1].name
-        onward = verses.ONWARD[position].format(name=self.tenant.name)
-        code = written(self.label(position))
-        return verses.LABEL.format(name=name, position=position, code=code, onward=onward)
+        return verses.LABEL.format(name=name, position=position, code=written(self.label(position)))
 
     @cached_property
     def _opening(self) -> bytes:
@@ -241,9 +242,8 @@ class CanaryPrompt:
     @cached_property
     def _closing(self) -> bytes:
         asked = self.tenant.name if self.decoy is None else self.decoy[1].name
-        question = verses.QUESTION.format(name=asked, position=self.first_asked)
-        answer = verses.ANSWER.format(name=asked, position=self.first_asked)
-        parts = [self._padding, question, self._label_sentence(Position.END), answer]
+        answer = verses.ANSWER.format(name=asked, position=self.asked)
+        parts = [self._padding, verses.QUESTION, self._label_sentence(Position.END), answer]
         return " ".join(part for part in parts if part).encode("ascii")
 
     @property

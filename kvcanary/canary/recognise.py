@@ -201,7 +201,9 @@ class _Phrases:
                 at += best.words if best else 1
 
 
-def _longest(prompt: CanaryPrompt, run: bytes, at: int, alphabet: int, least: int) -> PhraseSeen | None:
+def _longest(
+    prompt: CanaryPrompt, run: bytes, at: int, alphabet: int, least: int
+) -> PhraseSeen | None:
     """The longest stretch of ``run[at:]`` in the prompt's stream, of at least ``least`` words."""
     stream, seed = prompt.stream, run[at : at + least]
     best: PhraseSeen | None = None

@@ -28,7 +28,9 @@ KEY_VARIABLE = "KVCANARY_API_KEY"
     show_default=True,
     help="Which OpenAI-compatible call to use.",
 )
-@click.option("--stream/--no-stream", default=True, show_default=True, help="Ask for streamed answers.")
+@click.option(
+    "--stream/--no-stream", default=True, show_default=True, help="Ask for streamed answers."
+)
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 256),
@@ -52,7 +54,9 @@ KEY_VARIABLE = "KVCANARY_API_KEY"
     metavar="VARIABLE",
     help="Environment variable that holds the API key.",
 )
-@click.option("--ca-file", type=click.Path(exists=True, dir_okay=False), help="PEM file of a private CA.")
+@click.option(
+    "--ca-file", type=click.Path(exists=True, dir_okay=False), help="PEM file of a private CA."
+)
 @click.option("--trust-env", is_flag=True, help="Take proxies from the environment.")
 @click.option(
     "--trust-discovered",

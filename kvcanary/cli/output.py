@@ -28,7 +28,9 @@ def _parsed(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
     for value in values:
         kind, equals, name = value.partition("=")
         if kind not in REPORT_FORMATS or not equals or not name:
-            raise click.BadParameter(f"`{value}` is not FORMAT=FILE with one of: {', '.join(REPORT_FORMATS)}.")
+            raise click.BadParameter(
+                f"`{value}` is not FORMAT=FILE with one of: {', '.join(REPORT_FORMATS)}."
+            )
         path = Path(name)
         if not path.parent.is_dir() or path.is_dir():
             raise click.BadParameter(f"`{name}` cannot be a file: is its folder there?")

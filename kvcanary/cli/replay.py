@@ -13,6 +13,7 @@ from kvcanary.errors import UsageError
 if TYPE_CHECKING:
     from kvcanary.record.exchange import Exchange
     from kvcanary.record.run import RunRecord
+    from kvcanary.run import Result
     from kvcanary.verdict.findings import Finding
 
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Word for word (meets a poisoned cache), with fresh text, or one after the other.",
 )
-@click.option("--target", metavar="URL|lab:NAME", help="Send to another place than the recorded one.")
+@click.option(
+    "--target", metavar="URL|lab:NAME", help="Send to another place than the recorded one."
+)
 @click.option(
     "--api-key-env",
     default="KVCANARY_API_KEY",
@@ -34,7 +37,9 @@ if TYPE_CHECKING:
     metavar="VARIABLE",
     help="Environment variable that holds the API key.",
 )
-@click.option("--ca-file", type=click.Path(exists=True, dir_okay=False), help="PEM file of a private CA.")
+@click.option(
+    "--ca-file", type=click.Path(exists=True, dir_okay=False), help="PEM file of a private CA."
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
 def replay(
     record: Path,
@@ -70,8 +75,11 @@ def replay(
         )
     key = os.environ.get(api_key_env)
     again = _again(recorded, wanted)
-    same = RunIdentity(info.run, bytes.fromhex(info.nonce))
-    passes = {"same": [same], "fresh": [None], "both": [same, None]}[text]
+    passes: list[RunIdentity | None] = []
+    if text in ("same", "both"):
+        passes.append(RunIdentity(info.run, bytes.fromhex(info.nonce)))
+    if text in ("fresh", "both"):
+        passes.append(None)
 
     async def run() -> list[Result]:
         results = []
@@ -102,7 +110,10 @@ def replay(
 
     results = asyncio.run(run())
     return max(
-        (_told(result, wanted, same=identity is not None) for result, identity in zip(results, passes, strict=True)),
+        (
+            _told(result, wanted, same=identity is not None)
+            for result, identity in zip(results, passes, strict=True)
+        ),
         key=lambda code: (code == 1, code),
     )
 
@@ -114,7 +125,9 @@ def _wanted(record: "RunRecord", finding: str) -> "Finding":
         raise UsageError(f"The record has no finding `{finding}`; it has: {known or 'none'}.")
     wanted = record.findings[int(number) - 1]
     if not wanted.exchanges:
-        raise UsageError(f"{finding} ({wanted.rule}) comes from figures, not from requests: run check again.")
+        raise UsageError(
+            f"{finding} ({wanted.rule}) comes from figures, not from requests: run check again."
+        )
     return wanted
 
 
@@ -141,7 +154,9 @@ def _told(result: "Result", wanted: "Finding", *, same: bool) -> int:
         click.echo(f"with {text}: it came back: {back[0].title}")
         code = 1
     elif record.verdict is None or record.verdict.status is Status.INCONCLUSIVE:
-        click.echo(f"with {text}: could not be measured: {record.verdict.headline if record.verdict else ''}")
+        click.echo(
+            f"with {text}: could not be measured: {record.verdict.headline if record.verdict else ''}"
+        )
         code = 3
     else:
         click.echo(f"with {text}: it did not come back")

@@ -9,6 +9,10 @@ from kvcanary.engines import openai, sglang
 from kvcanary.probing.client import Client
 
 MAX_WORKERS = 256
+NO_WORKER = (
+    "No worker could be discovered: the front door lists none (/workers) and is none itself "
+    "(/server_info)."
+)
 _ROLES = {"prefill": Role.PREFILL, "decode": Role.DECODE, "regular": Role.UNIFIED}
 
 
@@ -32,10 +36,10 @@ async def discover(
         context, source = advertised, "/v1/models max_model_len"
     else:
         known = [w.context_tokens for w in workers if w.context_tokens]
-        context, source = max(known, default=None), "the workers' context length"
+        context, source = max(known, default=0), "the workers' context length"
     return Facts(
-        context_tokens=context,
-        context_source=source if context is not None else "unknown",
+        context_tokens=context or None,
+        context_source=source if context else "unknown",
         workers=workers,
         notes=notes,
     )
@@ -59,10 +63,7 @@ async def _workers(
         worker = sglang.worker(root, info.value)
         if worker:
             return (worker,), ()
-        return (), (
-            "No worker could be discovered: the front door lists none (/workers) and is none itself "
-            "(/server_info).",
-        )
+        return (), (NO_WORKER,)
     infos = await asyncio.gather(
         *(client.get_json(f"{url}/server_info", with_key=trusted) for _, url in named)
     )

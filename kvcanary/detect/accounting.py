@@ -32,13 +32,11 @@ def findings(exchanges: Sequence[Exchange]) -> tuple[Finding, ...]:
         elif exchange.completion_tokens is not None and (
             exchange.completion_tokens > exchange.max_tokens
         ):
-            wrong.append(
-                (
-                    exchange,
-                    f"usage says {exchange.completion_tokens:,} completion tokens, "
-                    f"asked for at most {exchange.max_tokens:,}",
-                )
+            line = (
+                f"usage says {exchange.completion_tokens:,} completion tokens, "
+                f"asked for at most {exchange.max_tokens:,}"
             )
+            wrong.append((exchange, line))
     return tuple(
         Finding(
             rule="accounting/usage",

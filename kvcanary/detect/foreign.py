@@ -5,7 +5,9 @@ may spend a quarter of one in a million, and names and private words are judged 
 were dealt the same way and never sent. See ``kvcanary.canary.odds``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kvcanary.canary import odds
 from kvcanary.canary.codes import TAG_BITS
@@ -20,57 +22,66 @@ WARNING_ODDS = 1e-4
 
 def findings(exchanges: Sequence[Exchange], scale: Scale) -> tuple[Finding, ...]:
     """One finding for each stratum with foreign text that chance does not explain."""
-    chance = run_odds(exchanges, scale)
+    windows = _Windows.of(exchanges)
+    groups = sorted({e.group for e in exchanges if e.foreign})
     found = []
-    for group in sorted({e.group for e in exchanges if e.foreign}):
-        members = [e for e in exchanges if e.group == group and e.foreign]
-        best = min(_odds_of(text, chance) for e in members for text in e.foreign)
+    for group in groups:
+        members = [e for e in exchanges if e.group == group]
+        best = min(
+            *(_coded_odds(text, windows, scale) for e in members for text in e.foreign),
+            len(groups) * _name_odds(members, scale),
+            len(groups) * _word_odds(members, scale),
+        )
         if best <= WARNING_ODDS:
             found.append(_finding(group, members, best, exchanges))
-    unverified = sum(e.nulls.unverified_codes for e in exchanges)
+    unverified = [e for e in exchanges if e.nulls.unverified_codes]
     if unverified:
-        found.append(_unverified(unverified, exchanges))
+        found.append(_unverified(unverified))
     return tuple(found)
 
 
-Odds = Mapping[tuple[Form, int], float]
-"""(form, extent) -> odds in this run that chance alone shows one like it."""
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """Places in all the answers of a run where chance could have put part of a code or phrase."""
+
+    code: int
+    phrase: int
+
+    @classmethod
+    def of(cls, exchanges: Sequence[Exchange]) -> "_Windows":
+        return cls(
+            code=max(1, sum(e.nulls.code_windows for e in exchanges)),
+            phrase=max(1, sum(e.nulls.phrase_windows for e in exchanges)),
+        )
 
 
-def run_odds(exchanges: Sequence[Exchange], scale: Scale) -> dict[tuple[Form, int], float]:
-    """What each kind of sighting in these answers is worth."""
-    texts = [text for e in exchanges for text in e.foreign]
-    code_windows = max(1, sum(e.nulls.code_windows for e in exchanges))
-    phrase_windows = max(1, sum(e.nulls.phrase_windows for e in exchanges))
-    result: dict[tuple[Form, int], float] = {}
-    for text in texts:
-        key = (text.form, text.extent)
-        if text.form is Form.CODE:
-            chance = odds.partial_code(text.extent, code_windows, scale.planted_codes)
-            result[key] = max(chance, code_windows / 2.0**TAG_BITS) if _older(text, exchanges) else chance
-        elif text.form is Form.PHRASE:
-            result[key] = odds.phrase(text.extent, phrase_windows, scale.planted_slots)
-    names = {text.tenant for text in texts if text.form is Form.NAME}
-    shapes = {number for e in exchanges for number in e.nulls.names_seen}
-    result[Form.NAME, 1] = odds.at_least(len(names), len(shapes), scale.tenants / 2.0**NAME_BITS)
-    words: dict[int | None, int] = {}
-    for text in texts:
-        if text.form is Form.WORD:
-            words[text.tenant] = max(words.get(text.tenant, 0), text.extent)
-    phantom_words = {word for e in exchanges for word in e.nulls.phantom_words}
-    hits = sum(words.values())
+def _coded_odds(text: ForeignText, windows: _Windows, scale: Scale) -> float:
+    """Codes and phrases name their request by themselves."""
+    if text.form is Form.CODE and text.tenant is None:
+        return windows.code / 2.0**TAG_BITS  # of an older run: verified by its tag alone
+    if text.form is Form.CODE:
+        return odds.partial_code(text.extent, windows.code, scale.planted_codes)
+    if text.form is Form.PHRASE:
+        return odds.phrase(text.extent, windows.phrase, scale.planted_slots)
+    return 1.0
+
+
+def _name_odds(members: Sequence[Exchange], scale: Scale) -> float:
+    """Tenants' names among all name-shaped triples that these answers hold."""
+    ours = {t.tenant for e in members for t in e.foreign if t.form is Form.NAME}
+    seen = {number for e in members for number in e.nulls.names_seen}
+    return odds.at_least(len(ours), max(len(seen), len(ours)), scale.tenants / 2.0**NAME_BITS)
+
+
+def _word_odds(members: Sequence[Exchange], scale: Scale) -> float:
+    """Tenants' private words among those of tenants and phantoms that these answers hold."""
+    ours: dict[int | None, int] = {}
+    for text in (t for e in members for t in e.foreign if t.form is Form.WORD):
+        ours[text.tenant] = max(ours.get(text.tenant, 0), text.extent)
+    phantom = {word for e in members for word in e.nulls.phantom_words}
+    hits = sum(ours.values())
     share = scale.tenants / (scale.tenants + scale.phantoms)
-    value = odds.at_least(hits, hits + len(phantom_words), share)
-    result.update({(Form.WORD, extent): value for extent in range(1, 65)})
-    return result
-
-
-def _older(text: ForeignText, exchanges: Sequence[Exchange]) -> bool:
-    return text.tenant is None and text.form is Form.CODE
-
-
-def _odds_of(text: ForeignText, chance: Odds) -> float:
-    return chance.get((text.form, text.extent), 1.0)
+    return odds.at_least(hits, hits + len(phantom), share)
 
 
 def is_leak(value: float) -> bool:
@@ -82,56 +93,77 @@ def _finding(
     group: str, members: Sequence[Exchange], best: float, everything: Sequence[Exchange]
 ) -> Finding:
     leak = is_leak(best)
-    answers = sum(1 for e in everything if e.group == group and e.answer_characters)
-    lines = [line for e in members for line in _lines(e, everything)]
+    holding = [e for e in members if e.foreign]
+    answers = sum(1 for e in members if e.answer_characters)
+    count = f"{len(holding)} of {answers} answers in `{group}`"
     return Finding(
         rule="isolation/foreign-text" if leak else "isolation/foreign-text-suspected",
         severity=Severity.LEAK if leak else Severity.DEGRADED,
         stratum=group,
-        title=f"{len(members)} of {answers} answers in `{group}` hold text of other requests"
+        title=f"{count} hold text of other requests"
         if leak
-        else f"{len(members)} of {answers} answers in `{group}` hold words that may be another request's",
-        evidence=tuple(lines),
+        else f"{count} hold words that may be another request's",
+        evidence=tuple(line for e in holding for line in _lines(e, everything)),
         remedy="Isolate the deployment now: take it out of rotation for all tenants, keep its logs and this "
-        "record, tell whoever answers for customer data. The pages of the named requests were read by others."
+        "record, tell whoever answers for customer data. Pages of the requests named here were read by others."
         if leak
         else "Run again: real leaks repeat.",
-        exchanges=tuple(e.number for e in members),
+        exchanges=tuple(e.number for e in holding),
         odds=best,
     )
 
 
 def _lines(exchange: Exchange, everything: Sequence[Exchange]) -> list[str]:
+    """A line for each other tenant whose text the answer holds, the strongest evidence first."""
     groups = {e.number: e.group for e in everything}
-    lines = []
+    owners: dict[tuple[int, int | None], list[ForeignText]] = {}
     for text in exchange.foreign:
-        if text.request is None:
-            whose = f"tenant {text.tenant}"
-        elif text.tenant is None:
-            whose = f"request {text.request} of an older run ({text.run})"
+        owners.setdefault((text.run, text.tenant), []).append(text)
+    lines = []
+    for (run, tenant), texts in owners.items():
+        named = sorted({t.request for t in texts if t.request is not None})
+        if tenant is None:
+            whose = f"an older run ({run:07x}), request {_and(named)}"
+        elif named:
+            whose = f"tenant {tenant}, request {_and(named)} ({groups.get(named[0], 'decoy')})"
         else:
-            whose = f"request {text.request} ({groups.get(text.request, '?')}, tenant {text.tenant})"
-        where = "" if text.at_tokens is None else f", from about token {text.at_tokens:,}"
-        lines.append(f"request {exchange.number} shows {describe(text)} of {whose}{where}")
-    return lines
+            whose = f"tenant {tenant}"
+        places = sorted(t.at_tokens for t in texts if t.at_tokens is not None)
+        where = "" if not places else f", from about token {places[0]:,}"
+        if len(places) > 1 and places[-1] > places[0]:
+            where += f" to {places[-1]:,}"
+        lines.append(
+            f"request {exchange.number} ({exchange.length_tokens:,} tokens) holds text of {whose}{where}: "
+            + _summed(texts)
+        )
+    return sorted(lines, key=lambda line: "request" not in line.split(" of ")[-1])
+
+
+def _summed(texts: Sequence[ForeignText]) -> str:
+    """``2 whole codes, 11 of 16 characters of a code, a whole phrase (9 words), its name``."""
+    counts = Counter(describe(text) for text in texts)
+    return ", ".join(what if count == 1 else f"{count} x {what}" for what, count in counts.items())
 
 
 def describe(text: ForeignText) -> str:
-    """``a whole code``, ``11 of 16 characters of a code``, ``a part (4 words) of a phrase``."""
+    """One sighting in words, whole and partial told apart."""
+    if text.form is Form.CODE and text.whole:
+        return "a whole code" + (" (altered)" if text.altered else "")
     if text.form is Form.CODE:
-        if text.whole:
-            return "a whole code" + (" (altered)" if text.altered else "")
-        return f"{text.extent} of 16 characters of a code"
+        return f"part of a code ({text.extent} of 16 characters)"
     if text.form is Form.PHRASE:
-        extent = "a whole phrase" if text.whole else "part of a phrase"
-        return f"{extent} ({text.extent} words)"
+        return f"{'a whole' if text.whole else 'part of a'} phrase ({text.extent} words)"
     if text.form is Form.NAME:
-        return "the whole name"
-    return f"{text.extent} private word{'s' if text.extent > 1 else ''}"
+        return "its name"
+    return f"{text.extent} of its private words"
 
 
-def _unverified(count: int, exchanges: Sequence[Exchange]) -> Finding:
-    members = [e for e in exchanges if e.nulls.unverified_codes]
+def _and(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:4])) + (" ..." if len(numbers) > 4 else "")
+
+
+def _unverified(members: Sequence[Exchange]) -> Finding:
+    count = sum(e.nulls.unverified_codes for e in members)
     return Finding(
         rule="isolation/unverified-code",
         severity=Severity.DEGRADED,

@@ -1,176 +1,224 @@
 """Ownership: does an answer show that its own pages were read, at head, middle and last page?
 
-Each answer is judged against a control group of the same deployment: exchanges that asked for the
-labels in the same order, just below the limit (or short and quiet). Only labels which *all* of the
-control keeps are measurable. A loss counts as ``corruption`` when it was confirmed once with fresh
-text and cannot be put down to length alone: see ``_condemns``.
+A reader is asked for one of its three labels, and keeps or loses it. Which one varies within a stratum,
+so head, middle and tail are all covered. A stratum is judged against a control of the same deployment,
+the longest sound stratum that is shorter (the control group just below the limit, or short and quiet):
+a position that the control does not keep is not measurable.
+
+Models slip. How often this one does is measured on the same deployment, in conditions known to be good
+(calibration, control, bystanders, shorter strata that were sound), and a stratum is condemned when its
+losses, confirmations with fresh text included, are too many for that rate (exact binomial, ``CONDEMN``)
+or the losing answers speak of other requests instead. Losses that the rate explains count in the stated
+bound and are no finding; what is in between is asked again, at most ``MAX_CONFIRMATIONS`` times, and is
+inconclusive if it stays there.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from kvcanary.canary.odds import at_least
 from kvcanary.canary.prompt import Position
-from kvcanary.record.exchange import Exchange, Purpose, Recall
+from kvcanary.record.exchange import Exchange, Form, Purpose
 from kvcanary.verdict.findings import Finding, Severity
 
+CONDEMN = 1e-4
+"""Odds of so many losses, if the model were only slipping, below which it is corruption."""
+EXPLAINED = 0.05
+"""Odds above which losses are what this model does anyway."""
+LEAST_SLIP_RATE = 0.05
+"""Slip rate assumed even of a model that has not slipped yet."""
+MAX_CONFIRMATIONS = 4
+SOUND = 2 / 3
+"""Part of a stratum's answers for a position that has to keep it, for the stratum to be a control."""
 COMPARABLE = 1.25
 """Up to this ratio of lengths a model that keeps a label in the control keeps it in the stratum too.
 Beyond it, losing the head or the middle may be the model's own weakness with length, and only the label
-on the last page, a dozen tokens before the answer, counts."""
+on the last page, a dozen tokens before the answer, condemns (or losing all three)."""
 
-JUDGED = (Purpose.READER, Purpose.CONFIRMATION, Purpose.BYSTANDER)
-
-Cell = tuple[Position, Position]
-"""(label asked for first, label): recall depends on both."""
+GOOD_CONDITIONS = (Purpose.CALIBRATION, Purpose.CONTROL, Purpose.BYSTANDER)
+JUDGED = (*GOOD_CONDITIONS, Purpose.READER, Purpose.CONFIRMATION)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One exchange against its control."""
+class Control:
+    """What a stratum is compared with."""
 
-    exchange: Exchange
-    kept: tuple[Position, ...]
-    lost: tuple[Position, ...]
+    name: str
+    tokens: int
+    positions: frozenset[Position]
+    """The positions that it keeps."""
 
-    @property
-    def counts(self) -> bool:
-        return bool(self.kept or self.lost)
+
+NO_CONTROL = Control("none", 0, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The exchanges of one stratum, measured against ``control`` (None: no sound control)."""
+    """One stratum: what was measured of it, against which control."""
 
     name: str
-    exchanges: tuple[Exchange, ...]
-    control: str | None
-    control_tokens: int
-    measured: tuple[Measured, ...]
+    members: tuple[Exchange, ...]
+    control: Control
+    measured: tuple[Exchange, ...]
+    slip_rate: float
+    """Upper estimate of how often this model loses a label in good conditions."""
 
     @property
-    def losing(self) -> tuple[Measured, ...]:
-        return tuple(one for one in self.measured if one.lost)
+    def losing(self) -> tuple[Exchange, ...]:
+        return tuple(e for e in self.measured if not e.kept)
+
+    @property
+    def confirmations(self) -> int:
+        return sum(e.purpose is Purpose.CONFIRMATION for e in self.members)
+
+    @property
+    def odds(self) -> float:
+        """Odds that mere slips lose so many, over the whole stratum or at its worst position."""
+        if not self.losing:
+            return 1.0
+        parts = [self.measured, *(_asked(self.measured, position) for position in Position)]
+        worst = min(
+            at_least(sum(not e.kept for e in part), len(part), self.slip_rate)
+            for part in parts
+            if part
+        )
+        return min(1.0, len(parts) * worst)
+
+    @property
+    def condemned(self) -> bool:
+        """Confirmed with fresh text, no slips, and no weakness of the model's."""
+        telling = [e for e in self.losing if self._telling(e)]
+        confirmed = any(e.purpose is Purpose.CONFIRMATION for e in telling)
+        return confirmed and (self.odds <= CONDEMN or all(map(_speaks_of_others, telling)))
+
+    @property
+    def undecided(self) -> bool:
+        return bool(self.losing) and not self.condemned and self.odds < EXPLAINED
+
+    def _telling(self, exchange: Exchange) -> bool:
+        comparable = exchange.length_tokens <= COMPARABLE * self.control.tokens
+        everything = {e.asked for e in self.losing} == set(Position)
+        return comparable or exchange.asked is Position.END or everything
 
 
 def measure(exchanges: Sequence[Exchange]) -> tuple[Group, ...]:
-    """Every judged stratum, shortest first, against the longest sound stratum shorter than itself."""
-    controls: list[tuple[str, int, frozenset[Cell]]] = []
-    groups = []
-    for name, members in _by_group(exchanges):
-        tokens = max((e.length_tokens for e in members), default=0)
+    """Every stratum but calibration, which is the first control; shortest first, bystanders last."""
+    good = [e for e in exchanges if e.purpose in GOOD_CONDITIONS and e.answered]
+    control = NO_CONTROL
+    groups: list[Group] = []
+    for name, members in _by_length(exchanges):
+        answered = [e for e in members if e.answered]
         purpose = members[0].purpose
-        shorter = [c for c in controls if c[1] <= tokens or purpose is Purpose.BYSTANDER]
-        if purpose is not Purpose.CONTROL and shorter:
-            control, control_tokens, sound = max(shorter, key=lambda c: c[1])
-            measured = tuple(_against(e, sound) for e in members if e.answered)
-            group = Group(
-                name, members, control, control_tokens, tuple(m for m in measured if m.counts)
-            )
-        else:
-            group = Group(name, members, None, 0, ())
-        if purpose is not Purpose.CONTROL:
-            groups.append(group)
-        sound_cells = _sound_cells(members)
-        if sound_cells and not group.losing and purpose in (Purpose.CONTROL, Purpose.READER):
-            controls.append((name, tokens, sound_cells))
+        if purpose is not Purpose.CALIBRATION:
+            others = [e for e in good if e.group != name]
+            measured = tuple(e for e in answered if e.asked in control.positions)
+            groups.append(Group(name, members, control, measured, _slip_rate(others)))
+            if groups[-1].condemned or groups[-1].undecided or purpose is Purpose.BYSTANDER:
+                continue
+            good += [e for e in answered if e not in good]
+        positions = frozenset(p for p in Position if _sound(_asked(answered, p)))
+        if positions:
+            control = Control(name, max(e.length_tokens for e in answered), positions)
     return tuple(groups)
 
 
-def _by_group(exchanges: Sequence[Exchange]) -> list[tuple[str, tuple[Exchange, ...]]]:
-    """Strata by length; a control sorts before what it is a control for."""
-    judged = [e for e in exchanges if e.purpose in (*JUDGED, Purpose.CONTROL)]
-    judged.sort(key=lambda e: e.group)
+def again(exchanges: Sequence[Exchange]) -> tuple[Exchange, ...]:
+    """What has to be sent again with fresh text before anything can be said: one exchange a stratum."""
+    chosen = []
+    for group in measure(exchanges):
+        unconfirmed = not group.confirmations or group.undecided or _doubtful_control(group)
+        if group.losing and unconfirmed and group.confirmations < MAX_CONFIRMATIONS:
+            chosen.append(group.losing[0])
+    return tuple(chosen)
+
+
+def unsound(exchanges: Sequence[Exchange]) -> tuple[Position, ...]:
+    """Positions that calibration has asked for and not kept often enough to be a control."""
+    short = [e for e in exchanges if e.purpose is Purpose.CALIBRATION and e.answered]
+    return tuple(p for p in Position if _asked(short, p) and not _sound(_asked(short, p)))
+
+
+def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
+    """Corruption where a stratum is condemned, a warning where it stays undecided."""
+    return tuple(_finding(group) for group in groups if group.condemned or group.undecided)
+
+
+def _doubtful_control(group: Group) -> bool:
+    """A control that slipped cannot vouch for that position until it was kept often enough."""
+    is_control = group.members[0].purpose is Purpose.CONTROL
+    return is_control and not _sound(_asked(group.measured, group.losing[0].asked))
+
+
+def _speaks_of_others(exchange: Exchange) -> bool:
+    return any(text.form in (Form.CODE, Form.PHRASE, Form.NAME) for text in exchange.foreign)
+
+
+def _by_length(exchanges: Sequence[Exchange]) -> list[tuple[str, tuple[Exchange, ...]]]:
+    judged = sorted(
+        (e for e in exchanges if e.purpose in JUDGED), key=lambda e: (e.group, e.number)
+    )
     groups = [(name, tuple(members)) for name, members in groupby(judged, key=lambda e: e.group)]
 
-    def order(item: tuple[str, tuple[Exchange, ...]]) -> tuple[bool, int, bool]:
-        members = item[1]
-        longest = max(e.length_tokens for e in members)
-        bystander = members[0].purpose is Purpose.BYSTANDER
-        return bystander, longest, members[0].purpose is not Purpose.CONTROL
+    def order(item: tuple[str, tuple[Exchange, ...]]) -> tuple[bool, bool, int]:
+        purpose = item[1][0].purpose
+        longest = max(e.length_tokens for e in item[1])
+        return purpose is Purpose.BYSTANDER, purpose is not Purpose.CALIBRATION, longest
 
     return sorted(groups, key=order)
 
 
-def _sound_cells(exchanges: Iterable[Exchange]) -> frozenset[Cell]:
-    """Cells in which every answered exchange kept the label."""
-    recalls: dict[Cell, list[bool]] = defaultdict(list)
-    for exchange in exchanges:
-        if exchange.answered:
-            for position in Position:
-                recall = exchange.labels.at(position)
-                if recall is not Recall.NOT_READ:
-                    recalls[exchange.first_asked, position].append(recall is Recall.KEPT)
-    return frozenset(cell for cell, kept in recalls.items() if all(kept))
+def _asked(exchanges: Iterable[Exchange], position: Position) -> tuple[Exchange, ...]:
+    return tuple(e for e in exchanges if e.asked is position)
 
 
-def _against(exchange: Exchange, sound: frozenset[Cell]) -> Measured:
-    cells = [p for p in Position if (exchange.first_asked, p) in sound]
-    return Measured(
-        exchange,
-        kept=tuple(p for p in cells if exchange.labels.at(p) is Recall.KEPT),
-        lost=tuple(p for p in cells if exchange.labels.at(p) is Recall.LOST),
-    )
+def _sound(asked: Sequence[Exchange]) -> bool:
+    return bool(asked) and sum(e.kept for e in asked) >= SOUND * len(asked)
 
 
-def unconfirmed(exchanges: Sequence[Exchange]) -> tuple[Exchange, ...]:
-    """One losing exchange of every stratum with losses and no confirmation yet: send it again, fresh."""
-    chosen = []
-    for group in measure(exchanges):
-        confirmed = any(e.purpose is Purpose.CONFIRMATION for e in group.exchanges)
-        if group.losing and not confirmed:
-            chosen.append(max(group.losing, key=lambda one: len(one.lost)).exchange)
-    return tuple(chosen)
-
-
-def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
-    """Corruption where losses are confirmed, a warning where they are not."""
-    return tuple(_finding(group) for group in groups if group.losing)
-
-
-def _condemns(group: Group) -> bool:
-    """Confirmed, and no property of the model: comparable length, or the last page lost, or all of it."""
-    losing = [one for one in group.losing if _unexplained(one, group)]
-    return len(losing) > 1 and any(
-        one.exchange.purpose is Purpose.CONFIRMATION for one in losing
-    )
-
-
-def _unexplained(one: Measured, group: Group) -> bool:
-    comparable = one.exchange.length_tokens <= COMPARABLE * group.control_tokens
-    return comparable or Position.END in one.lost or not one.kept
+def _slip_rate(good: Sequence[Exchange]) -> float:
+    """Laplace's rule over the answers in good conditions."""
+    slips = sum(not e.kept for e in good)
+    return max(LEAST_SLIP_RATE, (slips + 1) / (len(good) + 2))
 
 
 def _finding(group: Group) -> Finding:
-    condemned = _condemns(group)
-    lines = [
-        f"request {one.exchange.number} ({one.exchange.length_tokens:,} tokens, asked for the "
-        f"{one.exchange.first_asked} first): lost {_list(one.lost)}, kept {_list(one.kept)}"
-        + (" [confirmation, fresh text]" if one.exchange.purpose is Purpose.CONFIRMATION else "")
-        for one in group.losing
-    ]
+    lines = [_line(exchange) for exchange in group.losing]
     lines.append(
-        f"control group `{group.control}` (up to {group.control_tokens:,} tokens) keeps every one of them"
+        f"control `{group.control.name}` (up to {group.control.tokens:,} tokens) keeps them; if this model slips "
+        f"{group.slip_rate:.0%} of the time, so many losses have odds of {group.odds:.0e}"
     )
-    lost = tuple(p for p in Position if any(p in one.lost for one in group.losing))
+    lost = [p.value for p in Position if _asked(group.losing, p)]
+    count = f"{len(group.losing)} of {len(group.measured)} answers in `{group.name}`"
+    if group.condemned:
+        return Finding(
+            rule="ownership/labels-lost",
+            severity=Severity.CORRUPTION,
+            stratum=group.name,
+            title=f"{count} do not own their pages: {_and(lost)} lost where the control keeps them",
+            evidence=tuple(lines),
+            remedy="Take these lengths out of service (lower the context limit at the front door below the "
+            "smallest worker's limit) until decode refuses a transfer that does not cover the whole prompt.",
+            exchanges=tuple(e.number for e in group.losing),
+        )
     return Finding(
-        rule="ownership/labels-lost" if condemned else "ownership/labels-lost-unconfirmed",
-        severity=Severity.CORRUPTION if condemned else Severity.DEGRADED,
+        rule="ownership/labels-lost-undecided",
+        severity=Severity.DEGRADED,
         stratum=group.name,
-        title=f"{len(group.losing)} of {len(group.measured)} answers in `{group.name}` do not own their "
-        f"pages: {_list(lost)} lost where the control keeps it"
-        if condemned
-        else f"{len(group.losing)} of {len(group.measured)} answers in `{group.name}` lost own labels; "
-        "not confirmed, or too much longer than the control to tell from a model's own forgetting",
+        title=f"{count} lost their label: too many for slips of the model, not enough to condemn",
         evidence=tuple(lines),
-        remedy="Take these lengths out of service (lower the context limit at the front door below the "
-        "smallest worker's limit) until decode refuses a transfer that does not cover the whole prompt."
-        if condemned
-        else "Run again with more readers, or with a control closer in length (--context).",
-        exchanges=tuple(one.exchange.number for one in group.losing),
+        remedy="Run again; with a control closer in length where the model may be forgetting (--context).",
+        exchanges=tuple(e.number for e in group.losing),
     )
 
 
-def _list(positions: Iterable[Position]) -> str:
-    return ", ".join(position.value for position in positions) or "none"
+def _line(exchange: Exchange) -> str:
+    fresh = ", confirmation with fresh text" if exchange.purpose is Purpose.CONFIRMATION else ""
+    return (
+        f"request {exchange.number} ({exchange.length_tokens:,} tokens{fresh}): "
+        f"label at the {exchange.asked.value} lost"
+    )
+
+
+def _and(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

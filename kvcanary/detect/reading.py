@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kvcanary.canary.codes import CodeId
+from kvcanary.canary.codes import PREFIX, CodeId
+from kvcanary.canary.folding import fold, squash
 from kvcanary.canary.prompt import CanaryPrompt, Position
 from kvcanary.canary.recognise import CodeSeen, PhraseSeen, Recogniser, Sightings
 from kvcanary.canary.tenants import Cast, Tenant
-from kvcanary.record.exchange import ForeignText, Form, Labels, Nulls, Recall
+from kvcanary.record.exchange import ForeignText, Form, Nulls, Recall
 
+LEAST_OPENING = 4
+"""Characters of the label asked for that have to open the answer."""
 PHRASE_WORDS = 6
 """Slot words of one verse: a whole phrase."""
 
@@ -17,7 +20,7 @@ PHRASE_WORDS = 6
 class Reading:
     """What one answer says, without its text."""
 
-    labels: Labels
+    recall: Recall
     decoy_seen: bool | None
     foreign: tuple[ForeignText, ...]
     nulls: Nulls
@@ -33,23 +36,26 @@ def read_answer(
     """Judge the answer to ``prompt`` against everything planted so far."""
     seen = recogniser.read(text, own=prompt.number)
     known = {prompt.tenant.index}
-    decoy_code: CodeId | None = None
+    sent = {other.tenant.index for other in prompts.values()}
+    decoy_code = prompt.label_id(Position.START) if prompt.decoy else None
     if prompt.decoy:
-        number, tenant = prompt.decoy
-        decoy_code = CodeId(prompt.writer.run.number, number, 1)
-        known.add(tenant.index)
+        known.add(prompt.decoy[1].index)
+    sent |= {other.decoy[1].index for other in prompts.values() if other.decoy}
+    foreign_tenants = [t for t in cast.tenants if t.index in sent - known]
     own = {code.identity for code in seen.codes if _belongs_to(code.identity, prompt)}
     foreign_codes = [c for c in seen.codes if c.identity not in own and c.identity != decoy_code]
     return Reading(
-        labels=_labels(prompt, own),
-        decoy_seen=None if decoy_code is None else any(c.identity == decoy_code for c in seen.codes),
+        recall=_recall(prompt, seen, squash(fold(text))),
+        decoy_seen=None
+        if decoy_code is None
+        else any(c.identity == decoy_code for c in seen.codes),
         foreign=(
             *(_code(code, prompts, prompt.writer.run.number) for code in foreign_codes),
             *(_phrase(p, prompts) for p in seen.phrases if p.request != prompt.number),
-            *_names(seen, cast, known, prompt),
-            *_private_words(seen, cast, known, prompt),
+            *_names(seen, foreign_tenants, prompt),
+            *_private_words(seen, foreign_tenants, prompt),
         ),
-        nulls=_nulls(seen, cast, known),
+        nulls=_nulls(seen, cast, known, sent),
     )
 
 
@@ -57,20 +63,16 @@ def _belongs_to(identity: CodeId, prompt: CanaryPrompt) -> bool:
     return (identity.run, identity.request) == (prompt.writer.run.number, prompt.number)
 
 
-def _labels(prompt: CanaryPrompt, own: set[CodeId]) -> Labels:
-    """A label is kept when at least eight of its characters came back: nothing but its page has them."""
-    kept = {p for p in Position if prompt.code_id(prompt.label_position(p)) in own}
-    order = list(Position)
-    asked = set(order[order.index(prompt.first_asked) :]) if prompt.decoy is None else set()
-    recall = {
-        position.value: Recall.KEPT
-        if position in kept
-        else Recall.LOST
-        if position in asked
-        else Recall.NOT_READ
-        for position in Position
-    }
-    return Labels(**recall)
+def _recall(prompt: CanaryPrompt, seen: Sightings, squashed: str) -> Recall:
+    """A label is kept when eight of its characters came back, or four where the answer begins.
+
+    Nothing but its page has them: 40 bits anywhere, or 20 bits at the one place they were asked for.
+    """
+    label = prompt.label(prompt.asked)
+    opening = squashed.removeprefix(PREFIX).startswith(label[:LEAST_OPENING])
+    identity = prompt.label_id(prompt.asked)
+    kept = opening or any(code.identity == identity for code in seen.codes)
+    return Recall.KEPT if kept else Recall.LOST
 
 
 def _code(code: CodeSeen, prompts: Mapping[int, CanaryPrompt], run: int) -> ForeignText:
@@ -101,60 +103,49 @@ def _phrase(phrase: PhraseSeen, prompts: Mapping[int, CanaryPrompt]) -> ForeignT
     )
 
 
-def _names(
-    seen: Sightings, cast: Cast, known: set[int], prompt: CanaryPrompt
-) -> list[ForeignText]:
+def _names(seen: Sightings, tenants: list[Tenant], prompt: CanaryPrompt) -> list[ForeignText]:
     return [
-        ForeignText(
-            form=Form.NAME,
-            request=None,
-            tenant=tenant.index,
-            run=prompt.writer.run.number,
-            extent=1,
-            whole=True,
-        )
-        for tenant in _others(cast, known)
+        _of_tenant(Form.NAME, tenant, prompt, 1, whole=True)
+        for tenant in tenants
         if tenant.name_number in seen.names
     ]
 
 
 def _private_words(
-    seen: Sightings, cast: Cast, known: set[int], prompt: CanaryPrompt
+    seen: Sightings, tenants: list[Tenant], prompt: CanaryPrompt
 ) -> list[ForeignText]:
     return [
-        ForeignText(
-            form=Form.WORD,
-            request=None,
-            tenant=tenant.index,
-            run=prompt.writer.run.number,
-            extent=count,
-            whole=count == len(tenant.private),
-        )
-        for tenant in _others(cast, known)
+        _of_tenant(Form.WORD, tenant, prompt, count, whole=count == len(tenant.private))
+        for tenant in tenants
         if (count := len(seen.private_words.intersection(tenant.private)))
     ]
 
 
-def _nulls(seen: Sightings, cast: Cast, known: set[int]) -> Nulls:
-    own_names = {t.name_number for t in (*cast.tenants, *cast.phantoms) if t.index in known}
-    phantom_words = {word for phantom in cast.phantoms for word in phantom.private}
-    mine = {word for t in cast.phantoms if t.index in known for word in t.private}
+def _of_tenant(
+    form: Form, tenant: Tenant, prompt: CanaryPrompt, extent: int, *, whole: bool
+) -> ForeignText:
+    run = prompt.writer.run.number
+    return ForeignText(
+        form=form, request=None, tenant=tenant.index, run=run, extent=extent, whole=whole
+    )
+
+
+def _nulls(seen: Sightings, cast: Cast, known: set[int], sent: set[int]) -> Nulls:
+    """Phantoms are all who were dealt an identity and have not been sent."""
+    everybody = (*cast.tenants, *cast.phantoms)
+    own_names = {tenant.name_number for tenant in everybody if tenant.index in known}
+    phantoms = [tenant for tenant in everybody if tenant.index not in sent | known]
+    phantom_words = {word for phantom in phantoms for word in phantom.private}
     return Nulls(
         code_windows=seen.code_windows,
         phrase_windows=seen.phrase_windows,
         names_seen=tuple(sorted(seen.names - own_names)),
-        phantom_words=tuple(sorted(seen.private_words & phantom_words - mine)),
+        phantom_words=tuple(sorted(seen.private_words & phantom_words)),
         unverified_codes=seen.unverified_codes,
         complete=seen.complete,
     )
 
 
-def _others(cast: Cast, known: set[int]) -> list[Tenant]:
-    return [tenant for tenant in cast.tenants if tenant.index not in known]
-
-
 def _place(owner: CanaryPrompt, fraction: float) -> int:
     """Words are nearly tokens: a fraction of the words is the same fraction of the tokens."""
     return round(fraction * owner.words)
-
-

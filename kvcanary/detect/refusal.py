@@ -16,28 +16,25 @@ def over_limit(exchanges: Sequence[Exchange], facts: Facts) -> tuple[Exchange, .
 
 
 def findings(exchanges: Sequence[Exchange], facts: Facts) -> tuple[Finding, ...]:
-    """An answer where a refusal was due (S30233), by stratum."""
+    """An answer where a refusal was due (S30233)."""
     due = over_limit(exchanges, facts)
-    found = []
-    for group in sorted({e.group for e in due}):
-        members = [e for e in due if e.group == group]
-        answered = [e for e in members if e.answered or e.outcome == "truncated"]
-        if answered:
-            found.append(
-                Finding(
-                    rule="refusal/answered-over-limit",
-                    severity=Severity.ACCOUNTING,
-                    stratum=group,
-                    title=f"{len(answered)} of {len(members)} prompts in `{group}` are longer than a "
-                    "worker accepts and were answered all the same",
-                    evidence=tuple(
-                        f"request {e.number}: {e.length_tokens:,} tokens, limit "
-                        f"{facts.limit_tokens:,}, HTTP {e.status}, finish {e.finish_reason}"
-                        for e in answered
-                    ),
-                    remedy="The worker's refusal does not end the request: decode must not start after it. "
-                    "SGLang 0.5.20 retires refusals at both queue doors.",
-                    exchanges=tuple(e.number for e in answered),
-                )
-            )
-    return tuple(found)
+    answered = [e for e in due if e.answered or e.outcome == "truncated"]
+    if not answered:
+        return ()
+    return (
+        Finding(
+            rule="refusal/answered-over-limit",
+            severity=Severity.ACCOUNTING,
+            stratum=answered[0].group,
+            title=f"{len(answered)} of {len(due)} prompts longer than a worker accepts "
+            f"({facts.limit_tokens:,} tokens) were answered all the same",
+            evidence=tuple(
+                f"request {e.number} ({e.length_tokens:,} tokens): HTTP {e.status}, finish "
+                f"{e.finish_reason}, usage {e.prompt_tokens} prompt tokens"
+                for e in answered
+            ),
+            remedy="The worker's refusal does not end the request: decode must not start after it. "
+            "SGLang 0.5.20 retires refusals at both queue doors.",
+            exchanges=tuple(e.number for e in answered),
+        ),
+    )

@@ -65,5 +65,7 @@ def _version(value: object) -> str | None:
     """A version of the usual shape; anything else is server text and is not kept."""
     import re
 
-    match = isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+){1,3}([a-z.+-]{0,6}[0-9]+)?", value)
+    match = isinstance(value, str) and re.fullmatch(
+        r"[0-9]+(\.[0-9]+){1,3}([a-z.+-]{0,6}[0-9]+)?", value
+    )
     return match[0] if match else None

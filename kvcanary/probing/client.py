@@ -75,6 +75,10 @@ class Client:
 
     Args:
         concurrency: the most requests in flight; a further `send` waits, within its deadline.
+
+    Raises:
+        UsageError: the URL's host is none, or the concurrency is below 1.
+        ConfigError: the endpoint's `ca_file` cannot be used.
     """
 
     def __init__(
@@ -86,6 +90,12 @@ class Client:
         self._limits = limits or ReadLimits()
         self._slots = asyncio.Semaphore(concurrency)
         self._auth = _EndpointAuth(endpoint)
+        try:
+            httpx.URL(endpoint.completion_url)
+        except httpx.InvalidURL:
+            raise UsageError(
+                "The URL's host is no valid host name. Give http(s)://HOST[:PORT]/v1."
+            ) from None
         self._http = _http_client(endpoint, concurrency + _METADATA_CONNECTIONS)
 
     async def __aenter__(self) -> Self:
@@ -145,16 +155,17 @@ class Client:
             with_key: send the endpoint's key and extra headers. Only for the endpoint itself and
                 for URLs that the user listed or trusts.
 
-        Raises:
-            UsageError: the URL is none that kvcanary fetches (see `Endpoint.base_url`).
+        A URL that is none, as a server's list of workers may hold, gives a reason and no error.
         """
         path, _, query = url.partition("?")  # a query is ours here: /v1/loads?include=core
-        url = normalised_url(path) + (f"?{query}" if query else "")
         auth = self._auth if with_key else None
         with _WithoutLibraryFrames():
             try:
+                url = normalised_url(path) + (f"?{query}" if query else "")
                 async with asyncio.timeout(deadline_seconds):
                     return await _fetch_json(self._http, url, auth, max_bytes)
+            except (UsageError, httpx.InvalidURL):
+                return JsonReply(None, reason=Reason.NOT_A_URL)
             except TimeoutError:
                 return JsonReply(None, reason=Reason.DEADLINE)
             except httpx.TransportError as error:
@@ -263,9 +274,6 @@ class _Exchange:
 
     async def _read(self, response: httpx.Response) -> None:
         self.seen.status = response.status_code
-        if 300 <= response.status_code < 400:
-            self.end(Ending.STOPPED)
-            return
         reader = _BodyReader(self.seen, response.headers.get("content-type", ""), self._limits)
         chunks = response.aiter_raw()
         try:

@@ -79,6 +79,7 @@ class Reason(StrEnum):
     PATH_NOT_FOUND = "path_not_found"
     CLIENT_ERROR = "client_error"  # any other 4xx
     SERVER_ERROR = "server_error"  # any other 5xx
+    NOT_A_URL = "not_a_url"  # of a metadata document, where a server named the URL
     # hung
     DEADLINE = "deadline"
     # aborted

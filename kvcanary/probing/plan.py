@@ -1,8 +1,8 @@
 """From a probe and the facts to the exchanges that will be sent. Pure: no I/O, no clock, no chance."""
 
 import math
-from dataclasses import dataclass
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import count, cycle, groupby, islice
 
 from kvcanary.canary.prompt import Position, Shape
@@ -37,7 +37,7 @@ class Planned:
     purpose: Purpose
     tenant: int
     tokens: int
-    first_asked: Position
+    asked: Position
     max_tokens: int
     shape: Shape | None = None
     """Given when an earlier run is replayed word for word; else made from ``tokens`` when it is sent."""
@@ -95,7 +95,7 @@ def replay_plan(probe: str, exchanges: Sequence[Exchange], concurrency: int) -> 
                 purpose=e.purpose,
                 tenant=e.tenant,
                 tokens=e.planned_tokens or e.length_tokens,
-                first_asked=e.first_asked,
+                asked=e.asked,
                 max_tokens=e.max_tokens,
                 shape=Shape(e.chapters_before, e.chapters_after, e.pad_words),
             )
@@ -163,7 +163,9 @@ class _Planner:
         victims = min(MAX_VICTIMS, math.ceil(total / (longest + output)))
         tokens = int(min(longest, total / victims - output))
         if not self._fits(tokens):
-            self._skipped.append(f"{step.group}: {tokens:,} tokens leave no room for a canary prompt")
+            self._skipped.append(
+                f"{step.group}: {tokens:,} tokens leave no room for a canary prompt"
+            )
             return []
         exchanges = tuple(
             Planned(
@@ -172,7 +174,7 @@ class _Planner:
                 purpose=Purpose.FILL,
                 tenant=FIRST_VICTIM + victim,
                 tokens=tokens,
-                first_asked=Position.END,
+                asked=Position.END,
                 max_tokens=output,
             )
             for victim in range(victims)
@@ -197,7 +199,7 @@ class _Planner:
                 purpose=Purpose.CONTROL if step.control else Purpose.READER,
                 tenant=tenant,
                 tokens=tokens,
-                first_asked=position,
+                asked=position,
                 max_tokens=self._output,
             )
             for tenant, position in readers
@@ -205,7 +207,9 @@ class _Planner:
         in_flight = max(1, int(self._in_flight_tokens // (tokens + self._output)))
         for index in range(step.bystanders):
             exchanges.insert(min(1, len(exchanges)), self._bystander(step.group, index))
-        return [Stage(step.group, tuple(exchanges), min(self._concurrency, in_flight + step.bystanders))]
+        return [
+            Stage(step.group, tuple(exchanges), min(self._concurrency, in_flight + step.bystanders))
+        ]
 
     def _bystander(self, beside: str, index: int) -> Planned:
         return Planned(
@@ -214,9 +218,10 @@ class _Planner:
             purpose=Purpose.BYSTANDER,
             tenant=BYSTANDER,
             tokens=max(
-                self._calibration.base_tokens, min(SHORT_TOKENS, int(self._variables["reach"] or 0) // 8)
+                self._calibration.base_tokens,
+                min(SHORT_TOKENS, int(self._variables["reach"] or 0) // 8),
             ),
-            first_asked=list(Position)[(len(beside) + index) % 3],
+            asked=list(Position)[(len(beside) + index) % 3],
             max_tokens=self._output,
         )
 

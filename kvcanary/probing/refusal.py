@@ -131,7 +131,7 @@ def whole_number(value: object) -> int | None:
 
 
 def _read(source: Mapping[object, object], *, nested: bool) -> ServerError:
-    code = source.get("code")
+    code = source.get("code", source.get("status_code"))  # the latter in SGLang's finish reasons
     number = whole_number(code)
     if isinstance(code, str) and re.fullmatch(r"[1-5]\d\d", code):
         number = int(code)

@@ -12,7 +12,7 @@ from itertools import count
 
 from kvcanary.canary.prompt import Position, Shape
 from kvcanary.deployment.facts import Facts
-from kvcanary.detect.ownership import unconfirmed
+from kvcanary.detect import ownership
 from kvcanary.probing.client import Client
 from kvcanary.probing.grammar import Probe
 from kvcanary.probing.outcome import raise_for_setup
@@ -35,6 +35,8 @@ from kvcanary.record.run import HighWater, PlanNote
 SETUP_SECONDS = 120.0
 """Longest wait for a short request: the first inference may compile for 40 s."""
 SHORT_OUTPUT = 96
+RETRIES = 3
+"""Times that a short question is asked before the model is taken not to answer it."""
 
 PoolGauge = Callable[[], Awaitable[int | None]]
 """Tokens in use in the decode pool now, by the deployment's own figures; None where it does not tell."""
@@ -81,7 +83,7 @@ class Runner:
                 "Say what the deployment promises with --context N."
             )
         calibration = await self._calibrate(context)
-        await self._decoy()
+        await self._decoy(Purpose.DECOY_BEFORE)
         plan = make_plan(
             self._probe,
             self._facts,
@@ -90,7 +92,9 @@ class Runner:
             self._limits.concurrency,
             first_number=next(self._numbers),
         )
-        note = PlanNote(requests=len(plan.exchanges), prompt_tokens=plan.tokens, skipped=plan.skipped)
+        note = PlanNote(
+            requests=len(plan.exchanges), prompt_tokens=plan.tokens, skipped=plan.skipped
+        )
         self._sender.journal.append("plan", note)
         if not plan.stages:
             raise Stopped(f"Nothing could be planned: {'; '.join(plan.skipped)}.")
@@ -102,7 +106,7 @@ class Runner:
         if context is None:
             raise Stopped("The context limit is unknown. Say what was promised with --context N.")
         await self._calibrate(context)
-        await self._decoy()
+        await self._decoy(Purpose.DECOY_BEFORE)
         plan = replay_plan(self._probe.id, exchanges, self._limits.concurrency)
         await self._send_stages(plan)
 
@@ -113,7 +117,7 @@ class Runner:
             self._sender.listener.phase(stage.group, len(stage.exchanges), tokens)
             await (self._hold(stage) if stage.hold else self._read(stage))
         await self._confirm()
-        await self._decoy()
+        await self._decoy(Purpose.DECOY_AFTER)
 
     # -- calibration and control -------------------------------------------------------------------
 
@@ -139,13 +143,18 @@ class Runner:
             single = await self._short(Shape(0, 1, 0), context)
             several = await self._short(Shape(chapters // 2, chapters - chapters // 2, 30), context)
             calibration = _fit(base, single, several, chapters)
+        for _ in range(RETRIES):
+            for position in ownership.unsound(self._sender.exchanges):
+                await self._short(Shape(0, 0, 0), context, position)
         self._calibration = calibration
         self._sender.journal.append("calibration", calibration)
         return calibration
 
-    async def _short(self, shape: Shape, context: int) -> Exchange:
+    async def _short(
+        self, shape: Shape, context: int, position: Position | None = None
+    ) -> Exchange:
         number = next(self._numbers)
-        position = list(Position)[number % 3]
+        position = position or list(Position)[number % 3]
         prompt = self._sender.prompt(number, CALIBRATOR, shape, position)
         if prompt.words + SHORT_OUTPUT > context:
             raise Stopped(
@@ -153,15 +162,25 @@ class Runner:
                 f"{prompt.words} words and needs {SHORT_OUTPUT} tokens for the answer."
             )
         letter = Letter(prompt, "calibration", Purpose.CALIBRATION, None, SHORT_OUTPUT)
-        exchange = await self._sender.send(letter, min(SETUP_SECONDS, self._limits.deadline_seconds))
+        exchange = await self._sender.send(
+            letter, min(SETUP_SECONDS, self._limits.deadline_seconds)
+        )
         if number == 0 and self._sender.last_reply is not None:
             raise_for_setup(self._sender.last_reply, self._endpoint_client.endpoint)
         if not exchange.answered:
             raise Stopped(_not_answered(exchange))
         return exchange
 
-    async def _decoy(self) -> None:
-        """The positive control: somebody else's label, asked for by name, has to be seen and recognised."""
+    async def _decoy(self, purpose: Purpose) -> None:
+        """The positive control: somebody else's label, asked for by name, has to be seen and recognised.
+
+        A model that slips is asked again: what has to be shown is that the channel can carry it.
+        """
+        for _ in range(RETRIES):
+            if await self._decoy_seen(purpose):
+                break
+
+    async def _decoy_seen(self, purpose: Purpose) -> bool:
         number, identity = next(self._numbers), next(self._numbers)
         shape = Shape(0, 1, 0)
         if self._calibration and self._calibration.predict(shape) + SHORT_OUTPUT > (
@@ -170,8 +189,9 @@ class Runner:
             shape = Shape(0, 0, 0)
         prompt = self._sender.prompt(number, BYSTANDER, shape, Position.START, (identity, DECOY))
         planned = self._calibration.predict(shape) if self._calibration else None
-        letter = Letter(prompt, "decoy", Purpose.DECOY, planned, SHORT_OUTPUT)
-        await self._sender.send(letter, min(SETUP_SECONDS, self._limits.deadline_seconds))
+        letter = Letter(prompt, "decoys", purpose, planned, SHORT_OUTPUT)
+        deadline = min(SETUP_SECONDS, self._limits.deadline_seconds)
+        return bool((await self._sender.send(letter, deadline)).decoy_seen)
 
     # -- stages ------------------------------------------------------------------------------------
 
@@ -220,22 +240,23 @@ class Runner:
         self._sender.journal.append("high_water", note)
 
     async def _confirm(self) -> None:
-        """Losses are confirmed once, with fresh text: both count and both are recorded."""
-        again = unconfirmed(self._sender.exchanges)
-        if again:
-            tokens = sum(e.length_tokens for e in again)
-            self._sender.listener.phase("confirmation", len(again), tokens)
-        for exchange in again:
-            planned = Planned(
-                number=next(self._numbers),
-                group=exchange.group,
-                purpose=Purpose.CONFIRMATION,
-                tenant=exchange.tenant,
-                tokens=exchange.planned_tokens or exchange.length_tokens,
-                first_asked=exchange.first_asked,
-                max_tokens=exchange.max_tokens,
-            )
-            await self._send(planned)
+        """Losses are sent again with fresh text until they are explained or condemned: all are recorded."""
+        while lost := ownership.again(self._sender.exchanges):
+            tokens = sum(e.length_tokens for e in lost)
+            self._sender.listener.phase("confirmation", len(lost), tokens)
+            for exchange in lost:
+                await self._send(self._fresh(exchange))
+
+    def _fresh(self, exchange: Exchange) -> Planned:
+        return Planned(
+            number=next(self._numbers),
+            group=exchange.group,
+            purpose=Purpose.CONFIRMATION,
+            tenant=exchange.tenant,
+            tokens=exchange.planned_tokens or exchange.length_tokens,
+            asked=exchange.asked,
+            max_tokens=exchange.max_tokens,
+        )
 
     async def _send(
         self,
@@ -250,7 +271,7 @@ class Runner:
             shape = planned.shape or self._calibration.shape(planned.tokens)
         except TooShort:
             return None
-        prompt = self._sender.prompt(planned.number, planned.tenant, shape, planned.first_asked)
+        prompt = self._sender.prompt(planned.number, planned.tenant, shape, planned.asked)
         letter = Letter(
             prompt,
             planned.group,

@@ -14,8 +14,8 @@ from kvcanary.detect.reading import read_answer
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Request
 from kvcanary.probing.events import Listener
-from kvcanary.probing.outcome import Reply
-from kvcanary.record.exchange import Exchange, Purpose, RefusalSeen
+from kvcanary.probing.outcome import Outcome, Reply
+from kvcanary.record.exchange import Exchange, Purpose, Recall, RefusalSeen
 from kvcanary.record.journal import Journal
 from kvcanary.record.scale import Scale
 
@@ -52,14 +52,14 @@ class Sender:
         number: int,
         tenant: int,
         shape: Shape,
-        first_asked: Position,
+        asked: Position,
         decoy: tuple[int, int] | None = None,
     ) -> CanaryPrompt:
         """The text of request ``number``; ``decoy``: number and tenant of the identity to plant in it."""
         bearer = self.cast.tenants[tenant]
         chapter = self._chapters.setdefault(tenant, chapter_of(bearer, self.writer.lexicon))
         planted = decoy and (decoy[0], self.cast.tenants[decoy[1]])
-        return CanaryPrompt(self.writer, number, bearer, shape, first_asked, chapter, planted or None)
+        return CanaryPrompt(self.writer, number, bearer, shape, asked, chapter, planted or None)
 
     async def send(
         self,
@@ -100,18 +100,20 @@ class Sender:
 
     def scale(self) -> Scale:
         """What has been planted so far."""
+        prompts = self._prompts.values()
+        sent = {p.tenant.index for p in prompts} | {p.decoy[1].index for p in prompts if p.decoy}
         return Scale(
             planted_codes=self.recogniser.planted_codes,
             planted_slots=self.recogniser.planted_slots,
-            tenants=len(self.cast.tenants),
-            phantoms=len(self.cast.phantoms),
+            tenants=len(sent),
+            phantoms=len(self.cast.tenants) + len(self.cast.phantoms) - len(sent),
         )
 
     def _judged(self, letter: Letter, reply: Reply, client: Client) -> Exchange:
         prompt = letter.prompt
         text = "\n".join(_nonempty(reply.texts))
         reading = read_answer(text, prompt, self.recogniser, self.cast, self._prompts)
-        exchange = Exchange(
+        return Exchange(
             number=prompt.number,
             name=reply.name,
             probe=self.probe,
@@ -124,7 +126,7 @@ class Sender:
             chapters_before=prompt.shape.chapters_before,
             chapters_after=prompt.shape.chapters_after,
             pad_words=prompt.shape.pad_words,
-            first_asked=prompt.first_asked,
+            asked=prompt.asked,
             max_tokens=letter.max_tokens,
             started_at=reply.started_at,
             outcome=reply.outcome.value,
@@ -144,15 +146,11 @@ class Sender:
             )
             if reply.refusal
             else None,
-            labels=reading.labels,
+            recall=reading.recall if reply.outcome is Outcome.ANSWERED else Recall.NOT_READ,
             decoy_seen=reading.decoy_seen,
             foreign=reading.foreign,
             nulls=reading.nulls,
         )
-        return exchange if exchange.answered else exchange.model_copy(update={"labels": _UNREAD})
-
-
-_UNREAD = Exchange.model_fields["labels"].default
 
 
 def _nonempty(texts: Iterable[str]) -> Iterable[str]:

@@ -10,7 +10,8 @@ class Purpose(StrEnum):
     """Why a request was sent."""
 
     CALIBRATION = "calibration"
-    DECOY = "decoy"
+    DECOY_BEFORE = "decoy before"
+    DECOY_AFTER = "decoy after"
     FILL = "fill"
     CONTROL = "control"
     READER = "reader"
@@ -18,13 +19,16 @@ class Purpose(StrEnum):
     BYSTANDER = "bystander"
 
 
+DECOYS = (Purpose.DECOY_BEFORE, Purpose.DECOY_AFTER)
+
+
 class Recall(StrEnum):
-    """What became of one of the request's own labels."""
+    """What became of the label that the request was asked for."""
 
     KEPT = "kept"
     LOST = "lost"
     NOT_READ = "not read"
-    """No complete answer, or the chain of labels was not asked to reach it."""
+    """No complete answer came."""
 
 
 class Form(StrEnum):
@@ -64,26 +68,6 @@ class Nulls(Recorded):
     complete: bool = True
 
 
-class Labels(Recorded):
-    """Recall of the three labels."""
-
-    start: Recall = Recall.NOT_READ
-    middle: Recall = Recall.NOT_READ
-    end: Recall = Recall.NOT_READ
-
-    def at(self, position: Position) -> Recall:
-        recall: Recall = getattr(self, position.value)
-        return recall
-
-    @property
-    def kept(self) -> tuple[Position, ...]:
-        return tuple(p for p in Position if self.at(p) is Recall.KEPT)
-
-    @property
-    def lost(self) -> tuple[Position, ...]:
-        return tuple(p for p in Position if self.at(p) is Recall.LOST)
-
-
 class RefusalSeen(Recorded):
     """A refusal that names a limit."""
 
@@ -108,7 +92,8 @@ class Exchange(Recorded):
     chapters_before: int
     chapters_after: int
     pad_words: int
-    first_asked: Position
+    asked: Position
+    """Where the label stands that the prompt asks for."""
     max_tokens: int
     started_at: float
     """Unix time, seconds."""
@@ -124,7 +109,7 @@ class Exchange(Recorded):
     """From the end of the upload to the first token of text."""
     total_seconds: float
     refusal: RefusalSeen | None = None
-    labels: Labels = Labels()
+    recall: Recall = Recall.NOT_READ
     decoy_seen: bool | None = None
     foreign: tuple[ForeignText, ...] = ()
     nulls: Nulls = Nulls()
@@ -135,6 +120,11 @@ class Exchange(Recorded):
         return self.prompt_tokens or self.planned_tokens or 0
 
     @property
+    def kept(self) -> bool:
+        """The label that was asked for came back."""
+        return self.recall is Recall.KEPT
+
+    @property
     def answered(self) -> bool:
-        """A whole answer came: only then were its labels read."""
+        """A whole answer came: only then was its label read."""
         return self.outcome == "answered"

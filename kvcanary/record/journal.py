@@ -138,4 +138,3 @@ def load(path: Path) -> RunRecord:
 
 def _version(info: object) -> object:
     return info.get("schema_version") if isinstance(info, dict) else None
-

@@ -5,10 +5,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from kvcanary.probing.events import Listener, Silence
-from kvcanary.record.exchange import Exchange
+from kvcanary.record.exchange import DECOYS, Exchange
 
 
 @contextmanager
@@ -42,7 +49,7 @@ class _Bars:
         self._current = self._bars.add_task(f"{text:<16}", total=requests, note=note)
 
     def exchanged(self, exchange: Exchange) -> None:
-        if self._current is None or exchange.purpose.value == "decoy":
+        if self._current is None or exchange.purpose in DECOYS:
             return
         self._bars.advance(self._current)
         if exchange.foreign:

@@ -13,7 +13,7 @@ from kvcanary.record.run import RunRecord
 from kvcanary.verdict.claims import Claim, Status, Stratum, Verdict
 from kvcanary.verdict.findings import Finding, Severity
 
-MAX_EVIDENCE = 8
+MAX_EVIDENCE = 6
 _STYLE = {Status.PASS: "bold green", Status.FAIL: "bold red", Status.INCONCLUSIVE: "bold yellow"}
 _SEVERITY_STYLE = {
     Severity.LEAK: "bold red",
@@ -32,7 +32,8 @@ def _parts(record: RunRecord, path: str | None) -> Iterator[RenderableType]:
     info, verdict = record.info, record.verdict
     way = f"{info.api}, {'streaming' if info.stream else 'whole answers'}"
     yield Text(
-        f"kvcanary {info.kvcanary_version}  {_plain(info.target)}  {_plain(info.model)} ({way})  run {info.run:07x}"
+        f"kvcanary {info.kvcanary_version}  {_plain(info.target)}  {_plain(info.model)} ({way})  "
+        f"run {info.run:07x}"
     )
     if verdict is None:
         yield Text(f"\nThe run did not finish: {record.stopped or 'interrupted'}.", "bold yellow")
@@ -42,9 +43,9 @@ def _parts(record: RunRecord, path: str | None) -> Iterator[RenderableType]:
     if record.facts:
         yield from _capacity(record.facts)
     if verdict:
-        yield _claims(verdict.claims)
+        yield from _claims(verdict.claims)
         if verdict.strata:
-            yield _strata(verdict.strata)
+            yield from _strata(verdict.strata)
         yield from _worth(record, verdict)
     for number, finding in enumerate(record.findings, start=1):
         yield from _finding(number, finding)
@@ -66,7 +67,7 @@ def _capacity(facts: Facts) -> Iterator[RenderableType]:
         table = _table("role", "worker", ">pool", ">accepts up to", ">page", "from")
         for worker in facts.workers:
             table.add_row(
-                worker.role.value,
+                f"  {worker.role.value}",
                 worker.url,
                 _number(worker.pool_tokens),
                 _number(worker.limit_tokens),
@@ -85,34 +86,37 @@ def _capacity(facts: Facts) -> Iterator[RenderableType]:
         yield Text(f"  {note}", "dim")
 
 
-def _claims(claims: Sequence[Claim]) -> RenderableType:
-    table = _table("claim", "verdict", "why")
+def _claims(claims: Sequence[Claim]) -> Iterator[RenderableType]:
+    yield Text("\nClaims", "bold")
+    table = _table("", "", "")
+    table.show_header = False
     for claim in claims:
-        name = claim.name.value + ("" if claim.required else " (not required)")
-        table.add_row(
-            name, Text(claim.status.value, _STYLE[claim.status].removeprefix("bold ")), claim.text
-        )
-    return _titled("Claims", table)
+        style = _STYLE[claim.status].removeprefix("bold ")
+        loose = claim.status is Status.INCONCLUSIVE and not claim.required
+        note = " (not required)" if loose else ""
+        table.add_row(f"  {claim.name.value}", Text(claim.status.value, style), claim.text + note)
+    yield table
 
 
-def _strata(strata: Sequence[Stratum]) -> RenderableType:
+def _strata(strata: Sequence[Stratum]) -> Iterator[RenderableType]:
+    yield Text("\nAnswers", "bold")
     table = _table(
-        "stratum", ">tokens", ">sent", ">refused", ">own pages", ">foreign text", ">exposed", ">bad rate"
+        "stratum", ">tokens", ">sent", ">refused", ">own", ">foreign", ">exposed", ">bad rate"
     )
     for stratum in strata:
-        own = f"{stratum.measured - stratum.lost} of {stratum.measured}" if stratum.measured else "-"
+        own = f"{stratum.measured - stratum.lost}/{stratum.measured}" if stratum.measured else "-"
         exposed = "-" if stratum.exposed_tokens is None else f"{stratum.exposed_tokens:,}"
         table.add_row(
-            f"{stratum.name} ({stratum.purpose})",
+            f"  {stratum.name}",
             f"{stratum.longest_tokens:,}",
             str(stratum.sent),
             str(stratum.refused or "-"),
             own,
             str(stratum.foreign or "-"),
-            exposed + {"estimated": " est.", "measured": "", "unknown": ""}[stratum.exposure],
-            "-" if stratum.bound is None else f"< {stratum.bound:.0%}",
+            ("~" if stratum.exposure == "estimated" else "") + exposed,
+            "-" if stratum.bound is None else f"<{stratum.bound:.0%}",
         )
-    return _titled("Answers", table)
+    yield table
 
 
 def _worth(record: RunRecord, verdict: Verdict) -> Iterator[RenderableType]:
@@ -124,14 +128,14 @@ def _worth(record: RunRecord, verdict: Verdict) -> Iterator[RenderableType]:
         "dim",
     )
     notes = dict.fromkeys(s.exposure_note for s in verdict.strata if s.purpose == "reader")
-    for note in notes:
+    for note in filter(None, notes):
         yield Text(f"  exposure: {note}", "dim")
     if record.plan:
         for skipped in record.plan.skipped:
             yield Text(f"  not tested: {skipped}", "yellow")
     bystanders = [e for e in record.exchanges if e.purpose is Purpose.BYSTANDER]
     if bystanders:
-        right = sum(bool(e.labels.kept) and not e.labels.lost and not e.foreign for e in bystanders)
+        right = sum(e.kept for e in bystanders)
         yield Text(f"  bystanders: {right} of {len(bystanders)} answers right", "dim")
 
 
@@ -162,20 +166,12 @@ def _closing(record: RunRecord, path: str | None) -> Iterator[RenderableType]:
 
 
 def _table(*columns: str) -> Table:
-    """Columns that begin with ``>`` are figures: right-aligned and never wrapped."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="dim")
-    for column in columns:
+    """The first column names the row; columns that begin with ``>`` are figures. Only text wraps."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for number, column in enumerate(columns):
         figure = column.startswith(">")
-        table.add_column(
-            column.removeprefix(">"), justify="right" if figure else "left", no_wrap=figure
-        )
-    return table
-
-
-def _titled(title: str, table: Table) -> Table:
-    table.title = f"\n{title}"
-    table.title_justify = "left"
-    table.title_style = "bold"
+        name = ("  " if number == 0 else "") + column.removeprefix(">")
+        table.add_column(name, justify="right" if figure else "left", no_wrap=figure or number == 0)
     return table
 
 

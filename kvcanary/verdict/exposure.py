@@ -25,7 +25,9 @@ def exposure_of(record: RunRecord, members: Sequence[Exchange]) -> Exposure:
     """What is known of the exposure of a stratum."""
     water = record.high_water
     read = min((e.length_tokens for e in members if e.answered), default=0)
-    if water is None or not read:
+    if not read:
+        return Exposure("unknown", None, "")
+    if water is None:
         return Exposure("unknown", None, "the pool was not filled before")
     pool = record.facts.decode_pool_tokens if record.facts else None
     decoders = [w for w in record.facts.workers if w.role != "prefill"] if record.facts else []
@@ -39,4 +41,6 @@ def exposure_of(record: RunRecord, members: Sequence[Exchange]) -> Exposure:
         )
     least = max(0, min(read, water.tokens + read - pool))
     kind = "measured" if water.how == "measured" else "estimated"
-    return Exposure(kind, least, f"{water.tokens:,} of {pool:,} tokens of the pool were in use at once")
+    return Exposure(
+        kind, least, f"{water.tokens:,} of {pool:,} tokens of the pool were in use at once"
+    )

@@ -3,8 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvcanary.detect import accounting, availability, capacity, first_token, foreign, ownership, refusal
-from kvcanary.record.exchange import Exchange, Purpose
+from kvcanary.detect import (
+    accounting,
+    availability,
+    capacity,
+    first_token,
+    foreign,
+    ownership,
+    refusal,
+)
+from kvcanary.record.exchange import DECOYS, Exchange, Purpose
 from kvcanary.record.run import RunRecord
 from kvcanary.verdict.claims import Claim, ClaimName, ExitCode, Status, Stratum, Verdict
 from kvcanary.verdict.exposure import exposure_of
@@ -37,8 +45,8 @@ class Judged:
 def judge(record: RunRecord, required: Sequence[ClaimName]) -> Judged:
     """Detect, claim, conclude."""
     found = _findings(record)
-    strata = _strata(record)
-    decoys = [e for e in record.exchanges if e.purpose is Purpose.DECOY]
+    strata = _strata(record, found)
+    decoys = [e for e in record.exchanges if e.purpose in DECOYS]
     state = _State(record, found, strata, decoys)
     claims = tuple(
         Claim(name=name, status=status, required=name in required, text=text)
@@ -83,22 +91,23 @@ def _findings(record: RunRecord) -> tuple[Finding, ...]:
     found += accounting.findings(exchanges)
     found += first_token.findings(exchanges)
     found += availability.findings(exchanges, facts.limit_tokens if facts else None)
-    return tuple(sorted(found, key=lambda f: (_ORDER.index(f.severity), f.rule, f.stratum)))
+    return tuple(sorted(found, key=lambda f: (_ORDER.index(f.severity), f.odds or 0.0, f.rule)))
 
 
-def _strata(record: RunRecord) -> tuple[Stratum, ...]:
+def _strata(record: RunRecord, found: Sequence[Finding]) -> tuple[Stratum, ...]:
     groups = {group.name: group for group in ownership.measure(record.exchanges)}
     names = dict.fromkeys(
         e.group
         for e in record.exchanges
-        if e.purpose not in (Purpose.CALIBRATION, Purpose.DECOY, Purpose.CONFIRMATION)
+        if e.purpose not in (Purpose.CALIBRATION, *DECOYS, Purpose.CONFIRMATION)
     )
     strata = []
     for name in names:
         members = [e for e in record.exchanges if e.group == name]
         group = groups.get(name)
         measured, lost = (len(group.measured), len(group.losing)) if group else (0, 0)
-        foreign_answers = sum(bool(e.foreign) for e in members)
+        leaking = {n for f in found if f.severity is Severity.LEAK for n in f.exchanges}
+        foreign_answers = sum(e.number in leaking for e in members)
         bad = max(lost, min(foreign_answers, measured))
         lengths = [e.length_tokens for e in members]
         exposure = exposure_of(record, members)
@@ -135,7 +144,7 @@ class _State:
     ) -> None:
         self._record, self._strata, self._decoys = record, strata, decoys
         self._found = found
-        self._readers = [s for s in strata if s.purpose in ("reader", "bystander")]
+        self._readers = [s for s in strata if s.purpose in ("reader", "control", "bystander")]
 
     def _worst(self, claim: ClaimName) -> Finding | None:
         mine = (f for f in self._found if _CLAIM_OF_RULE[f.rule.split("/")[0]] is claim)
@@ -168,24 +177,27 @@ class _State:
             for s in self._readers
             if s.measured < s.sent - s.refused
         ]
-        measured = [s for s in self._readers if s.measured and s.purpose == "reader"]
+        measured = [s for s in self._readers if s.measured and s.purpose != "bystander"]
         if not measured:
             return Status.INCONCLUSIVE, self._nothing_measured()
         if unmeasured:
             return Status.INCONCLUSIVE, f"not all strata could be measured: {', '.join(unmeasured)}"
         total = sum(s.measured for s in measured)
+        slips = sum(s.lost for s in measured)
         longest = max(s.longest_tokens for s in measured)
         return Status.PASS, (
-            f"{total} of {total} answers show that they read their own head, middle and last page, "
+            f"{total - slips} of {total} answers show that they read their own head, middle or last page, "
             f"up to {longest:,} tokens"
+            + (
+                f"; {slips} lost a label, as this model does in good conditions too"
+                if slips
+                else ""
+            )
         )
 
     def _nothing_measured(self) -> str:
         answered = [e for e in self._record.exchanges if e.answered]
-        readers = [s for s in self._readers if s.purpose == "reader"]
-        if readers and all(s.refused == s.sent for s in readers):
-            return "every long prompt was refused, so none could be measured"
-        if not any(e.labels.kept for e in answered):
+        if not any(e.kept for e in answered):
             return (
                 "the model repeated none of its own labels, not even in short prompts: "
                 "what it reads cannot be told from what it says"
@@ -200,14 +212,17 @@ class _State:
         if unfinished:
             return Status.INCONCLUSIVE, unfinished
         seen = sum(bool(e.decoy_seen) for e in self._decoys)
-        if not self._decoys or seen < len(self._decoys):
+        if not all(any(e.decoy_seen for e in self._decoys if e.purpose is p) for p in DECOYS):
             return Status.INCONCLUSIVE, (
                 f"the positive control failed: {seen} of {len(self._decoys)} decoys came back and were "
                 "recognised, so foreign text might not be seen either"
             )
         judged = [e for e in self._record.exchanges if e.answer_characters]
-        if not any(e.purpose is Purpose.READER for e in judged):
-            return Status.INCONCLUSIVE, "no long prompt was answered, so no answer could be searched"
+        if not any(e.purpose in (Purpose.READER, Purpose.CONTROL) for e in judged):
+            return (
+                Status.INCONCLUSIVE,
+                "no long prompt was answered, so no answer could be searched",
+            )
         partly = [e.number for e in judged if not e.nulls.complete]
         if partly:
             return Status.INCONCLUSIVE, f"answers too large to be searched to the end: {partly}"
@@ -251,7 +266,10 @@ class _State:
             return Status.INCONCLUSIVE, "not assessed: no prompt was longer than a known limit"
         if len(refused) < len(due):
             return Status.INCONCLUSIVE, f"only {len(refused)} of {len(due)} due refusals were seen"
-        return Status.PASS, f"{len(due)} of {len(due)} prompts over a worker's limit were refused cleanly"
+        return (
+            Status.PASS,
+            f"{len(due)} of {len(due)} prompts over a worker's limit were refused cleanly",
+        )
 
     def accounting(self) -> tuple[Status, str]:
         failed = self._failed(ClaimName.ACCOUNTING)
@@ -277,9 +295,9 @@ def _headline(
         if record.stopped:
             return record.stopped
         return next(c.text for c in claims if c.required and c.status is Status.INCONCLUSIVE)
-    bounded = [s for s in strata if s.bound is not None and s.purpose == "reader"]
+    bounded = [s for s in strata if s.bound is not None and s.purpose != "bystander"]
     worst = max(bounded, key=lambda s: (s.bound or 0.0, s.longest_tokens))
     return (
-        f"{worst.lost} of {worst.measured} in {worst.shortest_tokens:,}-{worst.longest_tokens:,} tokens "
-        f"({worst.path}): leak rate below {worst.bound:.0%} at 95 %"
+        f"{worst.lost} of {worst.measured} bad at {worst.longest_tokens:,} tokens "
+        f"({worst.path}): rate of bad answers below {worst.bound:.0%} at 95 %, and that is the worst stratum"
     )
