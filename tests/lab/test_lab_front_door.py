@@ -181,6 +181,8 @@ def test_only_the_same_prefix_under_the_same_salt_is_cached() -> None:
         assert [a.cached_tokens for a in (first, salted, other)] == [0, 0, 0]
         assert again.cached_tokens == (again.prompt_tokens - 1) // 64 * 64
         assert again.text == first.text
+        for cached in (0, 576):  # the last token is always computed, its page with it
+            assert (await talk.complete("r5", plain(640))).cached_tokens == cached
 
     talking(HEALTHY, scene)
 

@@ -86,8 +86,8 @@ def test_a_transfer_copies_whole_pages() -> None:
     source, target = pool(), pool()
     source.write(pages(0, 1), 0, pages(1, 2, 3, 4, 5, 6), author=1)
     source.write(pages(1), 0, pages(9), author=2)
-    target.receive(pages(7), source, pages(1))
-    assert target.gather(pages(7), 0, 4).tolist() == [9, 6, 0, 0]
+    target.receive(pages(3, 7), source, pages(0, 1))
+    assert target.gather(pages(3, 7), 0, 8).tolist() == [1, 2, 3, 4, 9, 6, 0, 0]
     assert target.witness.writers[7].tolist() == [2, 1, 0, 0]
 
 

@@ -161,6 +161,39 @@ def test_an_abort_at_any_time_gives_every_page_back(scenario: str, share: float)
     on_stage(sized(scenario), play)
 
 
+def test_an_abort_in_decodes_queue_leaves_no_reservation_behind() -> None:
+    async def play(stage: Stage) -> None:
+        rooms = [stage.submit(plain(BIG, seed)) for seed in range(4)]
+        rooms[2].end(Aborted())
+        await stage.clock.advance(10)
+        assert rooms[2].decode_table is None
+        assert [type(said(room)[1]) for room in rooms] == [Finished, Finished, Aborted, Finished]
+        assert stage.holds_nothing()
+
+    on_stage(HEALTHY, play)
+
+
+def test_an_abort_while_waiting_for_prefills_pages_lets_go_of_the_cached_ones() -> None:
+    async def play(stage: Stage) -> None:
+        prefill = stage.deployment.prefill
+        first = stage.submit(plain(1990, 1), max_new_tokens=1)
+        await stage.clock.advance(100)
+        assert first.ended
+        assert prefill.evictable_pages == 31
+        stage.submit(plain(640, 2))
+        await stage.clock.advance(640 / slow.prefill_tokens_per_second + 0.1)
+        assert prefill.inflight_requests == 1
+        third = stage.submit(plain(2600, 1))
+        await stage.clock.advance(0.1)
+        assert (prefill.running_requests, prefill.evictable_pages) == (1, 0)
+        third.end(Aborted())
+        await stage.clock.advance(100)
+        assert stage.holds_nothing()
+
+    slow = replace(sized("glm-5.3"), transfer_tokens_per_second=100.0)
+    on_stage(slow, play)
+
+
 def test_an_aborted_transfer_stops_writing_into_pages_that_others_may_hold() -> None:
     async def play(stage: Stage) -> None:
         decode = stage.deployment.decode.pool
