@@ -153,7 +153,9 @@ def normalised_url(url: str) -> str:
             "The URL holds a user name or a password, which would end up in logs and records. "
             "Leave them out of the URL and give the API key as a key."
         )
-    if parts.scheme not in {"http", "https"} or not parts.hostname or not port_is_fine:
+    is_plain = url.isprintable() and " " not in url
+    is_http = parts.scheme in {"http", "https"}
+    if not (is_plain and is_http and parts.hostname and port_is_fine):
         raise UsageError("The URL is no http(s) URL with a host. Give http(s)://HOST[:PORT]/v1.")
     if parts.query or parts.fragment:
         raise UsageError(

@@ -18,6 +18,7 @@ from kvcanary.errors import (
 from kvcanary.probing.client import Client, ReadLimits
 from kvcanary.probing.endpoint import Api, Endpoint, PlainText, Request
 from kvcanary.probing.outcome import Outcome, Reason, Reply, raise_for_setup
+from kvcanary.probing.refusal import Refusal, RefusalShape
 from tests.probing.rogue_server import Call, Handler, delta, rogue_server, run, sse, usage
 
 REQUEST = Request("kvc-1", PlainText("hello"), 4, "tenant-a")
@@ -419,6 +420,51 @@ def test_a_json_body_that_was_cut_is_kept_for_the_detectors() -> None:
     assert "Orchard of" in reply.other_text
 
 
+def test_a_stream_cut_after_the_finish_reason_is_an_answer() -> None:
+    async def handler(call: Call) -> None:
+        await call.start_chunked()
+        await call.chunk(sse(delta("a", "stop")))
+        call.hang_up()
+
+    assert fate(ask(handler)) == (Outcome.ANSWERED, Reason.NO_DONE)
+
+
+def test_a_stream_cut_after_an_error_is_that_error() -> None:
+    async def handler(call: Call) -> None:
+        await call.start_chunked()
+        await call.chunk(sse(LIMIT))
+        call.hang_up()
+
+    assert fate(ask(handler)) == (Outcome.REFUSED, Reason.LENGTH_LIMIT)
+
+
+def test_a_connection_that_breaks_after_a_whole_answer_does_not_spoil_it() -> None:
+    async def handler(call: Call) -> None:
+        body = b'{"choices":[{"message":{"content":"whole"},"finish_reason":"stop"}]}'
+        await call.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(body) + 9) + body)
+        call.hang_up()
+
+    reply = ask(handler, stream=False)
+    assert fate(reply) == (Outcome.ANSWERED, Reason.COMPLETE)
+
+
+def test_counts_that_grow_with_the_stream_end_at_the_last_one_given() -> None:
+    none: dict[str, object] = {"choices": [], "usage": {"prompt_tokens": None}}
+    reply = ask(streaming(usage(10, 1), usage(10, 2), none, delta("a", "stop"), "[DONE]"))
+    assert (reply.prompt_tokens, reply.completion_tokens) == (10, 2)
+
+
+def test_a_finish_reason_that_is_a_refusal_is_one() -> None:
+    finish = {
+        "type": "abort",
+        "message": "Input length (800 tokens) exceeds the maximum allowed length (694 tokens).",
+        "status_code": 400,
+    }
+    reply = ask(streaming({"choices": [{"delta": {}, "finish_reason": finish}]}, "[DONE]"))
+    assert fate(reply) == (Outcome.REFUSED, Reason.LENGTH_LIMIT)
+    assert reply.refusal == Refusal(RefusalShape.IN_STREAM, 400, 694, 800)
+
+
 @pytest.mark.parametrize(
     ("events", "outcome", "reason"),
     [
@@ -511,6 +557,12 @@ def test_a_stream_without_end_stops_at_the_bound(piece: bytes) -> None:
     reply = ask(endless(piece), limits=SMALL)
     assert fate(reply) == (Outcome.ERRORED, Reason.TOO_LARGE)
     assert len(reply.content) <= 2 * SMALL.text_chars
+
+
+def test_an_event_beyond_the_bound_is_not_skipped() -> None:
+    events = sse("x" * 5_000, delta("a", "stop"), "[DONE]")
+    reply = ask(saying(200, events, "text/event-stream"), limits=SMALL)
+    assert fate(reply) == (Outcome.ERRORED, Reason.TOO_LARGE)
 
 
 def test_a_json_body_without_end_stops_at_the_bound() -> None:
@@ -710,6 +762,26 @@ def test_metadata_from_nowhere() -> None:
     async def check(client: Client, _: str) -> None:
         got = await client.get_json("http://nohost.invalid/v1/models", with_key=False)
         assert (got.status, got.reason) == (None, Reason.UNKNOWN_HOST)
+
+    fetch(silence, check)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "grpc://worker:9000",
+        "worker:9000",
+        "http://a b/",
+        "http://\u0378.example/",
+        "http://",
+        "",
+        "http://u:p@w/",
+    ],
+)
+def test_a_url_from_a_server_that_is_none_raises_nothing(url: str) -> None:
+    async def check(client: Client, _: str) -> None:
+        got = await client.get_json(url, with_key=False)
+        assert (got.value, got.reason) == (None, Reason.NOT_A_URL)
 
     fetch(silence, check)
 

@@ -317,6 +317,28 @@ def test_a_release_after_the_end_changes_nothing() -> None:
     assert run(exchange()).outcome is Outcome.ANSWERED
 
 
+def test_a_release_after_the_done_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvcanary.probing.client.TRAILING_SECONDS", PATIENT)
+
+    async def handler(call: Call) -> None:
+        await call.start_chunked()
+        await call.chunk(sse(delta("fine", "stop"), "[DONE]"))
+        await call.disconnected()
+
+    async def exchange() -> Reply:
+        release = asyncio.Event()
+        async with (
+            rogue_server(handler) as server,
+            Client(Endpoint(server.base_url, "tiny")) as client,
+        ):
+            return await client.send(
+                REQUEST, deadline_seconds=PATIENT, on_first_token=release.set, release=release
+            )
+
+    reply = run(exchange())
+    assert (reply.outcome, reply.reason) == (Outcome.ANSWERED, Reason.COMPLETE)
+
+
 def test_a_cancellation_passes_through() -> None:
     async def exchange() -> None:
         called = asyncio.Event()
@@ -518,6 +540,8 @@ def test_a_connection_dropped_during_a_long_prefill_is_no_tls_error(
         "http:///hunter2",
         "http://host:hunter2/v1",
         "http://[hunter2/v1",
+        "http://two hunter2/v1",
+        "http://host/hunter2\x1b/v1",
         "http://hunter2/v1/chat/completions",
         "",
     ],
@@ -565,3 +589,5 @@ def test_requests_that_are_refused() -> None:
         Endpoint("http://host/v1", "")
     with pytest.raises(UsageError):
         Client(Endpoint("http://host/v1", "tiny"), concurrency=0)
+    with pytest.raises(UsageError):
+        Client(Endpoint("http://\u0378.example/v1", "tiny"))

@@ -56,6 +56,7 @@ def test_a_length_limit_in_many_words(message: str, limit: int | None, counted: 
     "message",
     [
         "Rate limit reached: tokens per minute exceeded. Limit 30000, requested 700000",
+        "The input tokens exceed the rate limit of 30000 tokens per minute",
         "Token quota exceeded for this key",
         "Budget has been exceeded! Current cost: 3, max budget: 2",
         "Request body exceeds the limit of 1048576 bytes",

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from kvcanary.probing.sse import EventTooLongError, SseEvent, SseParser
 
 STREAM = (
-    "\ufeff: a comment\r\n"
-    'data: {"content": "naïve 漢字 🐤"}\r\n'
+    '\ufeffdata: {"content": "naïve 漢字 🐤"}\r\n'
     "\r\n"
+    ": a comment\n"
     "event: error\rdata:no space\rdata:  two lines\r\r"
     "id: 7\nretry: 10\n\n"  # an event without data is none
     "data\n\n"
@@ -74,6 +74,7 @@ def test_data_lines_come_back_joined(texts: list[str], end: str) -> None:
     stream = "".join(f"data: {text}{end}" for text in texts) + end
     expected = [SseEvent("", "\n".join(texts))] if texts else []
     assert parse([stream.encode()]) == expected
+    assert parse([bytes([byte]) for byte in stream.encode()]) == expected
 
 
 def test_bytes_that_are_no_utf_8_are_replaced() -> None:
