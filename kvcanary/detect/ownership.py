@@ -13,7 +13,7 @@ bound and are no finding; what is in between is asked again, at most ``MAX_CONFI
 inconclusive if it stays there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -42,15 +42,10 @@ JUDGED = (*GOOD_CONDITIONS, Purpose.READER, Purpose.CONFIRMATION)
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What a stratum is compared with."""
+    """A stratum that keeps the labels of one position: what longer ones are compared with."""
 
     name: str
     tokens: int
-    positions: frozenset[Position]
-    """The positions that it keeps."""
-
-
-NO_CONTROL = Control("none", 0, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,8 @@ class Group:
 
     name: str
     members: tuple[Exchange, ...]
-    control: Control
+    controls: Mapping[Position, Control]
+    """The longest sound shorter stratum of each position; a position without one is not measurable."""
     measured: tuple[Exchange, ...]
     slip_rate: float
     """Upper estimate of how often this model loses a label in good conditions."""
@@ -97,7 +93,8 @@ class Group:
         return bool(self.losing) and not self.condemned and self.odds < EXPLAINED
 
     def _telling(self, exchange: Exchange) -> bool:
-        comparable = exchange.length_tokens <= COMPARABLE * self.control.tokens
+        control = self.controls[exchange.asked]
+        comparable = exchange.length_tokens <= COMPARABLE * control.tokens
         everything = {e.asked for e in self.losing} == set(Position)
         return comparable or exchange.asked is Position.END or everything
 
@@ -105,21 +102,22 @@ class Group:
 def measure(exchanges: Sequence[Exchange]) -> tuple[Group, ...]:
     """Every stratum but calibration, which is the first control; shortest first, bystanders last."""
     good = [e for e in exchanges if e.purpose in GOOD_CONDITIONS and e.answered]
-    control = NO_CONTROL
+    controls: dict[Position, Control] = {}
     groups: list[Group] = []
     for name, members in _by_length(exchanges):
         answered = [e for e in members if e.answered]
         purpose = members[0].purpose
         if purpose is not Purpose.CALIBRATION:
             others = [e for e in good if e.group != name]
-            measured = tuple(e for e in answered if e.asked in control.positions)
-            groups.append(Group(name, members, control, measured, _slip_rate(others)))
+            measured = tuple(e for e in answered if e.asked in controls)
+            groups.append(Group(name, members, dict(controls), measured, _slip_rate(others)))
             if groups[-1].condemned or groups[-1].undecided or purpose is Purpose.BYSTANDER:
                 continue
             good += [e for e in answered if e not in good]
-        positions = frozenset(p for p in Position if _sound(_asked(answered, p)))
-        if positions:
-            control = Control(name, max(e.length_tokens for e in answered), positions)
+        for position in Position:
+            asked = _asked(answered, position)
+            if _sound(asked):
+                controls[position] = Control(name, max(e.length_tokens for e in asked))
     return tuple(groups)
 
 
@@ -184,9 +182,11 @@ def _slip_rate(good: Sequence[Exchange]) -> float:
 
 def _finding(group: Group) -> Finding:
     lines = [_line(exchange) for exchange in group.losing]
+    controls = {group.controls[e.asked].name: group.controls[e.asked] for e in group.losing}
+    kept = " and ".join(f"`{c.name}` (up to {c.tokens:,} tokens)" for c in controls.values())
     lines.append(
-        f"control `{group.control.name}` (up to {group.control.tokens:,} tokens) keeps them; if this model slips "
-        f"{group.slip_rate:.0%} of the time, so many losses have odds of {group.odds:.0e}"
+        f"control {kept} keeps them; if this model slips {group.slip_rate:.0%} of the time, "
+        f"so many losses have odds of {group.odds:.0e}"
     )
     lost = [p.value for p in Position if _asked(group.losing, p)]
     count = f"{len(group.losing)} of {len(group.measured)} answers in `{group.name}`"

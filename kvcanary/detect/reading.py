@@ -32,8 +32,12 @@ def read_answer(
     recogniser: Recogniser,
     cast: Cast,
     prompts: Mapping[int, CanaryPrompt],
+    tokens: Mapping[int, int],
 ) -> Reading:
-    """Judge the answer to ``prompt`` against everything planted so far."""
+    """Judge the answer to ``prompt`` against everything planted so far.
+
+    ``tokens``: predicted length of each prompt, where known: what places are stated in.
+    """
     seen = recogniser.read(text, own=prompt.number)
     known = {prompt.tenant.index}
     sent = {other.tenant.index for other in prompts.values()}
@@ -50,8 +54,8 @@ def read_answer(
         if decoy_code is None
         else any(c.identity == decoy_code for c in seen.codes),
         foreign=(
-            *(_code(code, prompts, prompt.writer.run.number) for code in foreign_codes),
-            *(_phrase(p, prompts) for p in seen.phrases if p.request != prompt.number),
+            *(_code(c, prompts, tokens, prompt.writer.run.number) for c in foreign_codes),
+            *(_phrase(p, prompts, tokens) for p in seen.phrases if p.request != prompt.number),
             *_names(seen, foreign_tenants, prompt),
             *_private_words(seen, foreign_tenants, prompt),
         ),
@@ -75,7 +79,9 @@ def _recall(prompt: CanaryPrompt, seen: Sightings, squashed: str) -> Recall:
     return Recall.KEPT if kept else Recall.LOST
 
 
-def _code(code: CodeSeen, prompts: Mapping[int, CanaryPrompt], run: int) -> ForeignText:
+def _code(
+    code: CodeSeen, prompts: Mapping[int, CanaryPrompt], tokens: Mapping[int, int], run: int
+) -> ForeignText:
     identity = code.identity
     owner = prompts.get(identity.request) if identity.run == run else None
     return ForeignText(
@@ -83,21 +89,23 @@ def _code(code: CodeSeen, prompts: Mapping[int, CanaryPrompt], run: int) -> Fore
         request=identity.request,
         tenant=owner.tenant.index if owner else None,
         run=identity.run,
-        at_tokens=_place(owner, owner.code_fraction(identity.position)) if owner else None,
+        at_tokens=_place(owner, owner.code_fraction(identity.position), tokens) if owner else None,
         extent=code.characters,
         whole=code.whole,
         altered=code.altered,
     )
 
 
-def _phrase(phrase: PhraseSeen, prompts: Mapping[int, CanaryPrompt]) -> ForeignText:
+def _phrase(
+    phrase: PhraseSeen, prompts: Mapping[int, CanaryPrompt], tokens: Mapping[int, int]
+) -> ForeignText:
     owner = prompts[phrase.request]
     return ForeignText(
         form=Form.PHRASE,
         request=phrase.request,
         tenant=owner.tenant.index,
         run=owner.writer.run.number,
-        at_tokens=_place(owner, owner.slot_fraction(phrase.slot)),
+        at_tokens=_place(owner, owner.slot_fraction(phrase.slot), tokens),
         extent=phrase.words,
         whole=phrase.words >= PHRASE_WORDS,
     )
@@ -146,6 +154,6 @@ def _nulls(seen: Sightings, cast: Cast, known: set[int], sent: set[int]) -> Null
     )
 
 
-def _place(owner: CanaryPrompt, fraction: float) -> int:
-    """Words are nearly tokens: a fraction of the words is the same fraction of the tokens."""
-    return round(fraction * owner.words)
+def _place(owner: CanaryPrompt, fraction: float, tokens: Mapping[int, int]) -> int:
+    """Words and tokens grow together: a fraction of the words is the same fraction of the tokens."""
+    return round(fraction * tokens.get(owner.number, owner.words))

@@ -45,6 +45,7 @@ class Sender:
     exchanges: list[Exchange] = field(default_factory=list)
     last_reply: Reply | None = field(default=None, repr=False)
     _prompts: dict[int, CanaryPrompt] = field(default_factory=dict, repr=False)
+    _tokens: dict[int, int] = field(default_factory=dict, repr=False)
     _chapters: dict[int, Chapter] = field(default_factory=dict, repr=False)
 
     def prompt(
@@ -74,6 +75,7 @@ class Sender:
         client = client or self.client
         prompt = letter.prompt
         self._prompts[prompt.number] = prompt
+        self._tokens[prompt.number] = letter.planned_tokens or prompt.words
         self.recogniser.plant(prompt)
         reply = await client.send(
             Request(
@@ -112,7 +114,9 @@ class Sender:
     def _judged(self, letter: Letter, reply: Reply, client: Client) -> Exchange:
         prompt = letter.prompt
         text = "\n".join(_nonempty(reply.texts))
-        reading = read_answer(text, prompt, self.recogniser, self.cast, self._prompts)
+        reading = read_answer(
+            text, prompt, self.recogniser, self.cast, self._prompts, self._tokens
+        )
         return Exchange(
             number=prompt.number,
             name=reply.name,
