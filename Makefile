@@ -1,0 +1,74 @@
+# The few words a person types. `make help` explains them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# A stamp is newer than pyproject.toml exactly when the environment fits it.
+FOR_RUNNING := $(VENV)/.installed
+FOR_DEVELOPING := $(VENV)/.installed-dev
+
+.PHONY: help demo test lint format docs measure install clean
+.NOTPARALLEL:
+
+help:
+	@echo "make demo     check a healthy and a leaking deployment in a box (about a minute)"
+	@echo "make test     everything that has to pass: format, lint, types, docs, tests (a few minutes)"
+	@echo "make lint     format, lint and types only"
+	@echo "make format   put the code into its format"
+	@echo "make docs     write the generated pages and JSON Schemas again"
+	@echo "make measure  time, CPU and memory of both full-size runs (about a minute)"
+	@echo "make install  make the virtual environment $(VENV) and no more"
+	@echo "make clean    remove $(VENV) and everything else that make made"
+	@echo
+	@echo "PYTHON=python3.12 picks another Python (3.11 or newer) for a new $(VENV)."
+
+demo: $(FOR_RUNNING)
+	@$(BIN)/python tools/demo.py
+
+test: lint
+	@echo "== generated docs are up to date"
+	@$(BIN)/python tools/generate_docs.py --check
+	@echo "== tests"
+	@$(BIN)/python -m pytest -W error
+
+lint: $(FOR_DEVELOPING)
+	@echo "== format"
+	@$(BIN)/ruff format --check .
+	@echo "== lint"
+	@$(BIN)/ruff check .
+	@echo "== types"
+	@$(BIN)/python -m mypy
+
+format: $(FOR_DEVELOPING)
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+docs: $(FOR_DEVELOPING)
+	@$(BIN)/python tools/generate_docs.py
+
+measure: $(FOR_RUNNING)
+	@$(BIN)/python tools/measure.py
+
+install: $(FOR_DEVELOPING)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "kvcanary needs Python 3.11 or newer; $(PYTHON) is: $$($(PYTHON) --version 2>&1 | head -n 1)" >&2; \
+	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(FOR_RUNNING): pyproject.toml | $(BIN)/python
+	@echo "Installing kvcanary into $(VENV), once (under a minute) ..."
+	@$(PIP) -e .
+	@touch $@
+
+$(FOR_DEVELOPING): pyproject.toml | $(BIN)/python
+	@echo "Installing kvcanary and its tools into $(VENV), once (under a minute) ..."
+	@$(PIP) -e '.[dev]'
+	@touch $(FOR_RUNNING) $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find kvcanary tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
