@@ -101,21 +101,21 @@ class Group:
 
 def measure(exchanges: Sequence[Exchange]) -> tuple[Group, ...]:
     """Every stratum but calibration, which is the first control; shortest first, bystanders last."""
-    good = [e for e in exchanges if e.purpose in GOOD_CONDITIONS and e.answered]
+    good = [e for e in exchanges if e.purpose in GOOD_CONDITIONS and e.read]
     controls: dict[Position, Control] = {}
     groups: list[Group] = []
     for name, members in _by_length(exchanges):
-        answered = [e for e in members if e.answered]
+        read = [e for e in members if e.read]
         purpose = members[0].purpose
         if purpose is not Purpose.CALIBRATION:
             others = [e for e in good if e.group != name]
-            measured = tuple(e for e in answered if e.asked in controls)
+            measured = tuple(e for e in read if e.asked in controls)
             groups.append(Group(name, members, dict(controls), measured, _slip_rate(others)))
             if groups[-1].condemned or groups[-1].undecided or purpose is Purpose.BYSTANDER:
                 continue
-            good += [e for e in answered if e not in good]
+            good += [e for e in read if e not in good]
         for position in Position:
-            asked = _asked(answered, position)
+            asked = _asked(read, position)
             if _sound(asked):
                 controls[position] = Control(name, max(e.length_tokens for e in asked))
     return tuple(groups)
@@ -133,7 +133,7 @@ def again(exchanges: Sequence[Exchange]) -> tuple[Exchange, ...]:
 
 def unsound(exchanges: Sequence[Exchange]) -> tuple[Position, ...]:
     """Positions that calibration has asked for and not kept often enough to be a control."""
-    short = [e for e in exchanges if e.purpose is Purpose.CALIBRATION and e.answered]
+    short = [e for e in exchanges if e.purpose is Purpose.CALIBRATION and e.read]
     return tuple(p for p in Position if _asked(short, p) and not _sound(_asked(short, p)))
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from kvcanary.canary.prompt import CanaryPrompt, Chapter, Position, Shape, Writer, chapter_of
 from kvcanary.canary.recognise import Recogniser
 from kvcanary.canary.tenants import Cast
-from kvcanary.detect.reading import read_answer
+from kvcanary.detect.reading import Reading, read_answer
+from kvcanary.probing.answer import FinishReason
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Request
 from kvcanary.probing.events import Listener
@@ -150,11 +151,18 @@ class Sender:
             )
             if reply.refusal
             else None,
-            recall=reading.recall if reply.outcome is Outcome.ANSWERED else Recall.NOT_READ,
+            recall=reading.recall if _shows_recall(reply, reading) else Recall.NOT_READ,
             decoy_seen=reading.decoy_seen,
             foreign=reading.foreign,
             nulls=reading.nulls,
         )
+
+
+def _shows_recall(reply: Reply, reading: Reading) -> bool:
+    """A whole answer, and not one that used up its budget thinking."""
+    cut_thinking = reply.finish_reason is FinishReason.LENGTH and not reply.content.strip()
+    thought = bool(reply.reasoning) and cut_thinking and reading.recall is Recall.LOST
+    return reply.outcome is Outcome.ANSWERED and not thought
 
 
 def _nonempty(texts: Iterable[str]) -> Iterable[str]:

@@ -28,7 +28,7 @@ class Recall(StrEnum):
     KEPT = "kept"
     LOST = "lost"
     NOT_READ = "not read"
-    """No complete answer came."""
+    """No complete answer came, or it ended inside its reasoning."""
 
 
 class Form(StrEnum):
@@ -125,6 +125,11 @@ class Exchange(Recorded):
         return self.recall is Recall.KEPT
 
     @property
+    def read(self) -> bool:
+        """An answer came that shows whether the label was kept."""
+        return self.recall is not Recall.NOT_READ
+
+    @property
     def answered(self) -> bool:
-        """A whole answer came: only then was its label read."""
+        """A whole answer came."""
         return self.outcome == "answered"

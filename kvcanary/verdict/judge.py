@@ -197,6 +197,11 @@ class _State:
 
     def _nothing_measured(self) -> str:
         answered = [e for e in self._record.exchanges if e.answered]
+        if answered and not any(e.read for e in answered):
+            return (
+                "every answer ended inside its reasoning before it came to the label: "
+                "turn thinking off for this test"
+            )
         if not any(e.kept for e in answered):
             return (
                 "the model repeated none of its own labels, not even in short prompts: "
@@ -222,6 +227,12 @@ class _State:
             return (
                 Status.INCONCLUSIVE,
                 "no long prompt was answered, so no answer could be searched",
+            )
+        exposed = [s for s in self._strata if s.purpose in ("reader", "control") and s.exposed_tokens]
+        if not exposed:
+            return Status.INCONCLUSIVE, (
+                "no page that was read is known to have had another owner before: "
+                "the pool could not be filled, or its size and use are unknown"
             )
         partly = [e.number for e in judged if not e.nulls.complete]
         if partly:
