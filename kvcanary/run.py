@@ -1,15 +1,12 @@
 """One run, from an endpoint to a judged record: what every command and plugin calls."""
 
 import asyncio
-import os
 import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import platformdirs
 
 import kvcanary
 from kvcanary.canary.codes import RUN_BITS, CodeMaker
@@ -20,11 +17,14 @@ from kvcanary.canary.sitekey import SiteKey, load_or_create
 from kvcanary.canary.tenants import deal
 from kvcanary.deployment.discovery import discover, served_models, used_tokens
 from kvcanary.deployment.facts import Facts, Role
+from kvcanary.deployment.lock import only_run
 from kvcanary.errors import UsageError
+from kvcanary.places import state_folder
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.events import Listener, Silence
 from kvcanary.probing.grammar import Suite, load_probe, load_suite
+from kvcanary.probing.outcome import Reason
 from kvcanary.probing.plan import MAX_VICTIMS, TENANTS
 from kvcanary.probing.runner import Limits, Runner, Stopped
 from kvcanary.probing.sender import Sender
@@ -79,25 +79,41 @@ def new_identity(now: float) -> RunIdentity:
 
 def default_record_path(identity: RunIdentity, now: float) -> Path:
     """Where a record goes unless told otherwise: the user's state folder."""
-    named = os.environ.get("KVCANARY_STATE_DIR")
-    folder = Path(named) if named else platformdirs.user_state_path("kvcanary")
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-    return folder / "runs" / f"{stamp}-{identity.number:07x}.jsonl"
+    return state_folder() / "runs" / f"{stamp}-{identity.number:07x}.jsonl"
 
 
 async def resolve_model(endpoint: Endpoint, model: str | None) -> Endpoint:
     """The endpoint with its model: the one named, or the only one served.
 
-    Raises UsageError when there is a choice or none can be seen.
+    Raises UsageError when there is a choice or none can be seen, Unreachable or Unauthorized when nobody
+    could be asked.
     """
     if model:
         return replace(endpoint, model=model)
     async with Client(endpoint) as client:
-        served = await served_models(client)
+        listing = await model_list(client)
+    served = openai.models(listing.value)
     if len(served) == 1:
         return replace(endpoint, model=served[0].name)
+    asked = f"GET {endpoint.base_url}/models"
+    if listing.reason is Reason.UNAUTHORIZED:
+        raise Unauthorized(f"{asked}: the credentials were refused. Check the API key.")
+    if listing.reason in _NOT_ASKED:
+        raise Unreachable(f"{asked}: {_NOT_ASKED[listing.reason]}.")
     seen = f"{len(served)} models are" if served else "no list of models is"
     raise UsageError(f"Say which model to test with --model: {seen} served at {endpoint.base_url}.")
+
+
+_NOT_ASKED = {
+    Reason.UNKNOWN_HOST: "the host name is not known here. Check the URL's host, and the DNS of this machine",
+    Reason.CONNECTION_REFUSED: "the connection was refused. Check that the server runs and the port is right",
+    Reason.TLS: "TLS failed. Check the server's certificate (for a private authority, give --ca-file), and "
+    "that http and https are not mixed up",
+    Reason.UNREACHABLE: "no connection could be made. Check the host, the port and the network in between",
+    Reason.CONNECT_TIMEOUT: "no connection came about in time. Check the host, the port and firewalls",
+    Reason.DEADLINE: "no answer came in time. Check that the server is ready, or name the model with --model",
+}
 
 
 async def run_check(
@@ -110,6 +126,8 @@ async def run_check(
     listener = listener or Silence()
     if not _CONTACT.fullmatch(options.contact):
         raise UsageError("--contact takes up to 80 letters, digits, spaces and @._+/:- only.")
+    if not 0 < options.deadline_seconds < math.inf:
+        raise UsageError("--deadline takes a number of seconds above 0: nothing is waited for without end.")
     suite = load_suite(options.suite)
     site_key = options.site_key or load_or_create()
     now = time.time()
@@ -135,7 +153,7 @@ async def run_check(
         replays=options.replays,
         tenants=tuple(tenant.name for tenant in cast.tenants),
     )
-    with Journal(path) as journal:
+    with only_run(endpoint.base_url, state_folder() / "locks"), Journal(path) as journal:
         journal.append("info", info)
         codes = CodeMaker(site_key)
         writer = Writer(site_key, codes, words, identity, options.contact)
@@ -159,7 +177,10 @@ async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
     journal = sender.journal
     try:
         facts = await discover(
-            sender.client, options.context_tokens, trust_discovered=options.trust_discovered
+            sender.client,
+            options.context_tokens,
+            trust_discovered=options.trust_discovered,
+            deadline_seconds=min(METADATA_SECONDS, options.deadline_seconds),
         )
         journal.append("facts", facts)
         gauge = _gauge(sender.client, facts, options.trust_discovered)
@@ -170,6 +191,9 @@ async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
             await (runner.replay(options.again) if options.again else runner.run())
     except Stopped as stopped:
         journal.append("stopped", str(stopped))
+    except KvcanaryError as error:
+        journal.append("stopped", str(error))
+        raise
     except asyncio.CancelledError:
         journal.append("stopped", "interrupted")
         raise

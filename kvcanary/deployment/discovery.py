@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from kvcanary.deployment.facts import Facts, Role, Worker
 from kvcanary.engines import openai, sglang
-from kvcanary.probing.client import Client
+from kvcanary.probing.client import Client, JsonReply
 
 MAX_WORKERS = 256
+METADATA_SECONDS = 5.0
+"""Longest wait for one metadata document."""
 NO_WORKER = (
     "No worker could be discovered: the front door lists none (/workers) and is none itself "
     "(/server_info)."
@@ -16,19 +19,27 @@ NO_WORKER = (
 _ROLES = {"prefill": Role.PREFILL, "decode": Role.DECODE, "regular": Role.UNIFIED}
 
 
-async def served_models(client: Client) -> tuple[openai.Model, ...]:
-    """What ``/v1/models`` lists; empty where there is no such list."""
-    reply = await client.get_json(f"{client.endpoint.base_url}/models", with_key=True)
-    return openai.models(reply.value)
+async def model_list(client: Client, deadline_seconds: float = METADATA_SECONDS) -> JsonReply:
+    """``/v1/models``, or why there is no such list."""
+    url = f"{client.endpoint.base_url}/models"
+    return await client.get_json(url, with_key=True, deadline_seconds=deadline_seconds)
 
 
 async def discover(
-    client: Client, context_tokens: int | None, *, trust_discovered: bool = False
+    client: Client,
+    context_tokens: int | None,
+    *,
+    trust_discovered: bool = False,
+    deadline_seconds: float = METADATA_SECONDS,
 ) -> Facts:
-    """Ask the front door, then each worker that it names (without the key unless trusted)."""
+    """Ask the front door, then each worker that it names (without the key unless trusted).
+
+    ``deadline_seconds``: longest wait for each document.
+    """
     root = client.endpoint.base_url.removesuffix("/v1")
-    listed = [m for m in await served_models(client) if m.name == client.endpoint.model]
-    workers, notes = await _workers(client, root, trust_discovered)
+    listing = await model_list(client, deadline_seconds)
+    listed = [m for m in openai.models(listing.value) if m.name == client.endpoint.model]
+    workers, notes = await _Workers(client, root, trust_discovered, deadline_seconds).ask()
     advertised = listed[0].context_tokens if listed else None
     if context_tokens is not None:
         context, source = context_tokens, "--context"
@@ -51,46 +62,72 @@ async def used_tokens(client: Client, worker: Worker, *, with_key: bool = False)
     return sglang.used_tokens(reply.value)
 
 
-async def _workers(
-    client: Client, root: str, trusted: bool
-) -> tuple[tuple[Worker, ...], tuple[str, ...]]:
-    listing = await client.get_json(f"{root}/workers", with_key=True)
-    named = _listed(listing.value)
-    if not named:
-        info = await client.get_json(f"{root}/server_info", with_key=True)
-        if info.value is None:
-            info = await client.get_json(f"{root}/get_server_info", with_key=True)
-        worker = sglang.worker(root, info.value)
-        if worker:
-            return (worker,), ()
-        return (), (NO_WORKER,)
-    infos = await asyncio.gather(
-        *(client.get_json(f"{url}/server_info", with_key=trusted) for _, url in named)
-    )
-    workers, notes = [], []
-    for (role, url), info in zip(named, infos, strict=True):
-        worker = sglang.worker(url, info.value, role)
-        if worker is None:
-            why = f"HTTP {info.status}" if info.status else (info.reason or "no answer")
-            notes.append(f"The {role} worker {url} did not tell its capacity ({why}).")
-            worker = Worker(role=role, url=url, engine="unknown")
-        workers.append(worker)
-    return tuple(workers), tuple(notes)
+@dataclass(frozen=True, slots=True)
+class _Workers:
+    """The workers behind one front door."""
+
+    client: Client
+    root: str
+    trusted: bool
+    deadline_seconds: float
+
+    async def ask(self) -> tuple[tuple[Worker, ...], tuple[str, ...]]:
+        """Every worker, known or not, and notes on those that are not."""
+        listing = await self._get(f"{self.root}/workers", with_key=True)
+        named, notes = _listed(listing.value)
+        if not named:
+            info = await self._get(f"{self.root}/server_info", with_key=True)
+            if info.value is None:
+                info = await self._get(f"{self.root}/get_server_info", with_key=True)
+            alone = sglang.worker(self.root, info.value)
+            return ((alone,), ()) if alone else ((), (NO_WORKER,))
+        asked = [(role, url) for role, url in named if url]
+        infos = await asyncio.gather(
+            *(self._get(f"{url}/server_info", with_key=self.trusted) for _, url in asked)
+        )
+        workers = []
+        for (role, url), info in zip(asked, infos, strict=True):
+            worker = sglang.worker(url, info.value, role)
+            if worker is None:
+                why = f"HTTP {info.status}" if info.status else (info.reason or "no answer")
+                notes.append(f"The {role} worker {url} did not tell its capacity ({why}).")
+                worker = Worker(role=role, url=url, engine="unknown")
+            workers.append(worker)
+        nowhere = [Worker(role=role, url="-", engine="unknown") for role, url in named if not url]
+        return (*workers, *nowhere), tuple(notes)
+
+    async def _get(self, url: str, *, with_key: bool) -> JsonReply:
+        return await self.client.get_json(
+            url, with_key=with_key, deadline_seconds=self.deadline_seconds
+        )
 
 
-def _listed(document: object) -> list[tuple[Role, str]]:
-    """``/workers`` of sglang-router: role and URL of each, only plain http(s) URLs."""
+def _listed(document: object) -> tuple[list[tuple[Role, str | None]], list[str]]:
+    """``/workers`` of sglang-router: role and URL of each, and notes on those that cannot be asked.
+
+    A worker that cannot be asked stays in the list without a URL: its capacity is unknown, and with it
+    the deployment's.
+    """
     entries = document.get("workers") if isinstance(document, Mapping) else None
     if not isinstance(entries, Sequence) or isinstance(entries, str):
-        return []
-    named = []
+        return [], []
+    named: list[tuple[Role, str | None]] = []
+    strange = 0
     for entry in entries[:MAX_WORKERS]:
-        if not isinstance(entry, Mapping):
-            continue
-        role, url = _ROLES.get(str(entry.get("worker_type"))), entry.get("url")
+        fields = entry if isinstance(entry, Mapping) else {}
+        role, url = _ROLES.get(str(fields.get("worker_type"))), fields.get("url")
         if role and isinstance(url, str) and _plain(url):
             named.append((role, url.rstrip("/")))
-    return named
+        else:
+            strange += 1
+            named.append((role or Role.UNIFIED, None))
+    notes = []
+    if strange:
+        notes.append(f"{strange} listed workers have no known role or no plain http(s) URL.")
+    if len(entries) > MAX_WORKERS:
+        notes.append(f"Only the first {MAX_WORKERS} of {len(entries):,} listed workers were asked.")
+        named.append((Role.UNIFIED, None))
+    return named, notes
 
 
 def _plain(url: str) -> bool:
@@ -99,4 +136,5 @@ def _plain(url: str) -> bool:
     except ValueError:
         return False
     plain = parts.scheme in ("http", "https") and bool(parts.hostname) and len(url) <= 512
+    plain = plain and url.isascii() and url.isprintable() and " " not in url
     return plain and not (parts.username or parts.password or parts.query or parts.fragment)

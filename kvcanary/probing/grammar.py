@@ -1,24 +1,31 @@
 """Probes and suites as data: the models behind ``probes/*.yaml`` and ``suites/*.yaml``."""
 
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from kvcanary.data import data_path
 from kvcanary.errors import ConfigError
 from kvcanary.probing.lengths import evaluate
+from kvcanary.probing.yaml_file import load_yaml
 from kvcanary.verdict.claims import ClaimName
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 def _checked(expression: str) -> str:
-    evaluate(expression, {})
+    try:
+        evaluate(expression, {})
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
     return expression
+
+
+Expression = str
+"""A length expression: see ``kvcanary.probing.lengths``."""
 
 
 class Fill(_Strict):
@@ -30,27 +37,31 @@ class Fill(_Strict):
 
     do: Literal["fill"]
     group: str
-    tokens: str
+    """Name of the stratum."""
+    tokens: Expression
     """How much of the decode pool to have in use at once, output included."""
-    longest: str
+    longest: Expression
     """Longest single prompt."""
-    output: int = 8_192
+    output: int = Field(default=8_192, ge=16, le=1_000_000)
     """Output budget of each: they are held, not read to the end."""
 
     _check = field_validator("tokens", "longest")(_checked)
 
 
 class Read(_Strict):
-    """Send prompts of one length and ask for their labels, one position first in each."""
+    """Send prompts of one length and ask each for one of its labels: start, middle, end in turn."""
 
     do: Literal["read"]
     group: str
-    tokens: str
+    """Name of the stratum."""
+    tokens: Expression
+    """Length of each prompt."""
     control: bool = False
     """A control group: known-good conditions that the others are compared with."""
     count: int = Field(default=3, ge=1, le=64)
-    when: str = "1"
-    """Only when this is known and not 0."""
+    """Prompts to send."""
+    when: Expression = "1"
+    """Send only when this is known and not 0."""
     bystanders: int = Field(default=0, ge=0, le=16)
     """Short honest requests of another tenant sent at the same time."""
 
@@ -63,50 +74,59 @@ Step = Annotated[Fill | Read, Field(discriminator="do")]
 class Probe(_Strict):
     """A scenario with its reasons."""
 
-    id: str
+    id: str = Field(pattern=r"^[a-z][a-z0-9-]{0,40}$")
+    """Stable name."""
     title: str
+    """One line: what is tested."""
     mechanism: tuple[str, ...]
+    """Keys of the faults that it looks for."""
     why: str
+    """What happens in a deployment that has the fault."""
     references: tuple[str, ...] = ()
+    """Public reports: S sgl-project/sglang, V vllm-project/vllm, D ai-dynamo/dynamo and so on."""
     blind_to: str
-    output: int = Field(default=160, ge=16)
+    """What it cannot see."""
+    output: int = Field(default=160, ge=16, le=8_192)
     """Output budget of a reader, in tokens."""
-    steps: tuple[Step, ...]
+    steps: tuple[Step, ...] = Field(min_length=1)
+    """What is sent, in this order."""
 
 
 class Suite(_Strict):
     """Which probes run and which claims have to hold."""
 
-    id: str
+    id: str = Field(pattern=r"^[a-z][a-z0-9-]{0,40}$")
+    """Stable name."""
     title: str
-    probes: tuple[str, ...]
-    requires: tuple[ClaimName, ...]
+    """One line: what it is for."""
+    probes: tuple[str, ...] = Field(min_length=1)
+    """Ids of shipped probes, or paths of your own (with a slash or ending in .yaml)."""
+    requires: tuple[ClaimName, ...] = Field(min_length=1)
+    """Claims that have to pass: one that is inconclusive makes the run inconclusive."""
 
 
-Model = TypeVar("Model", Probe, Suite)
+def load_probe(reference: str) -> Probe:
+    """A shipped probe by its id, or one's own by its path."""
+    return load_yaml(_find("probes", "probe", reference), Probe)
 
 
-def load_probe(identifier: str) -> Probe:
-    """A shipped probe by its id."""
-    return _load(Probe, data_path("probes"), identifier)
+def load_suite(reference: str) -> Suite:
+    """A shipped suite by its id, or one's own by its path."""
+    return load_yaml(_find("suites", "suite", reference), Suite)
 
 
-def load_suite(identifier: str) -> Suite:
-    """A shipped suite by its id."""
-    return _load(Suite, data_path("suites"), identifier)
+def shipped(folder: str) -> tuple[str, ...]:
+    """Ids of what is shipped in ``probes`` or ``suites``."""
+    return tuple(sorted(path.stem for path in data_path(folder).glob("*.yaml")))
 
 
-def _load(model: type[Model], folder: Path, identifier: str) -> Model:
-    path = folder / f"{identifier}.yaml"
-    try:
-        data = yaml.safe_load(path.read_text("utf-8"))
-        return model.model_validate(data)
-    except FileNotFoundError:
-        known = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
-        raise ConfigError(f"There is no {path.name} in {folder}; there are: {known}.") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{path}: {place}: {first['msg']}") from None
+def _find(folder: str, kind: str, reference: str) -> Path:
+    if "/" in reference or reference.endswith((".yaml", ".yml")):
+        return Path(reference)
+    known = shipped(folder)
+    if reference not in known:
+        raise ConfigError(
+            f"There is no {kind} `{reference}`. Shipped: {', '.join(known)}; "
+            f"a {kind} of your own is given by its path."
+        )
+    return data_path(folder) / f"{reference}.yaml"

@@ -1,0 +1,154 @@
+"""Strict YAML: every error names file, line, column and, for a misspelt word, the nearest valid one."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from kvcanary.errors import ConfigError
+
+MAX_BYTES = 1_000_000
+"""No probe, suite or deployment file is anywhere near this size."""
+
+Model = TypeVar("Model", bound=BaseModel)
+Path_ = tuple[int | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    line: int
+    column: int
+
+
+def load_yaml(path: Path, model: type[Model]) -> Model:
+    """Read and validate one file. Raises ConfigError with ``file:line:column: what is wrong``."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+    if len(raw) > MAX_BYTES:
+        raise ConfigError(f"{path} is larger than {MAX_BYTES:,} bytes.")
+    try:
+        loader = yaml.SafeLoader(raw.decode("utf-8"))
+        node = loader.get_single_node()
+        places = dict(_places(node, (), path)) if node else {}
+        data = loader.construct_document(node) if node else None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text.") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise ConfigError(f"{path}{where}: not valid YAML: {error.problem}.") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}.") from None
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        lines = [_told(path, detail, places, model) for detail in error.errors()[:5]]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def _places(node: yaml.Node, at: Path_, path: Path) -> Iterable[tuple[Path_, _Place]]:
+    """Where each value stands; the place of a mapping's entry is that of its key."""
+    yield at, _Place(node.start_mark.line + 1, node.start_mark.column + 1)
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield from _places(item, (*at, index), path)
+    elif isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            place = _Place(key.start_mark.line + 1, key.start_mark.column + 1)
+            if key.value in seen:
+                raise ConfigError(
+                    f"{path}:{place.line}:{place.column}: `{key.value}` is given twice."
+                )
+            seen.add(key.value)
+            yield from _places(value, (*at, key.value), path)
+            yield (*at, key.value), place
+
+
+def _told(
+    path: Path, detail: ErrorDetails, places: dict[Path_, _Place], model: type[BaseModel]
+) -> str:
+    location = tuple(part for part in detail["loc"] if _is_in(part, detail["loc"], places))
+    place = _nearest_place(location, places)
+    name = ".".join(map(str, location)) or "the file"
+    return f"{path}:{place.line}:{place.column}: {name}: {_message(detail, model)}"
+
+
+def _is_in(part: int | str, location: Path_, places: dict[Path_, _Place]) -> bool:
+    """Pydantic names the branch of a union in the location; a file does not."""
+    at = location.index(part)
+    before = location[:at]
+    while before and before not in places:
+        before = before[:-1]
+    return (*before, part) in places or at == len(location) - 1
+
+
+def _nearest_place(location: Path_, places: dict[Path_, _Place]) -> _Place:
+    while location and location not in places:
+        location = location[:-1]
+    return places.get(location, _Place(1, 1))
+
+
+def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
+    match detail["type"]:
+        case "extra_forbidden":
+            name = str(detail["loc"][-1])
+            valid = sorted(_fields(model, detail["loc"][:-1]))
+            return f"there is no such key{_suggestion(name, valid)}"
+        case "missing":
+            return "this key is missing"
+        case "union_tag_invalid":
+            tags = [t.strip("'") for t in str(detail["ctx"]["expected_tags"]).split(", ")]
+            tag = str(detail["ctx"]["tag"])
+            return f"`{tag}` is not a kind of step{_suggestion(tag, tags)}"
+        case "enum" | "literal_error":
+            valid = [
+                v.strip("'") for v in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")
+            ]
+            return (
+                f"`{detail['input']}` is not one of them{_suggestion(str(detail['input']), valid)}"
+            )
+        case "value_error":
+            return str(detail["ctx"]["error"])
+    return detail["msg"][:1].lower() + detail["msg"][1:]
+
+
+def _suggestion(name: str, valid: list[str]) -> str:
+    if not valid:
+        return ""
+    nearest = difflib.get_close_matches(name, valid, n=1, cutoff=0.0)
+    return f"; did you mean `{nearest[0]}`? (valid: {', '.join(valid)})" if nearest else ""
+
+
+def _fields(model: Any, location: Path_) -> set[str]:
+    """Names of the keys that may stand at ``location`` of a model."""
+    if not location:
+        return set(model.model_fields) if _is_model(model) else set()
+    first, rest = location[0], location[1:]
+    if _is_model(model):
+        field = model.model_fields.get(str(first))
+        return _fields(field.annotation, rest) if field else set()
+    inner = get_args(model)
+    if get_origin(model) is Annotated:
+        return _fields(inner[0], location)
+    if get_origin(model) in (Union, UnionType):
+        for branch in inner:
+            tags = [get_args(f.annotation) for f in getattr(branch, "model_fields", {}).values()]
+            if any(first in tag for tag in tags if tag):
+                return _fields(branch, rest)
+        return set().union(*(_fields(branch, location) for branch in inner))
+    item = next((t for t in inner if t is not Ellipsis), None)
+    return _fields(item, rest) if item is not None else set()
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
