@@ -1,6 +1,7 @@
 """One run, from an endpoint to a judged record: what every command and plugin calls."""
 
 import asyncio
+import math
 import re
 import secrets
 import time
@@ -15,10 +16,11 @@ from kvcanary.canary.prompt import RunIdentity, Writer
 from kvcanary.canary.recognise import Recogniser
 from kvcanary.canary.sitekey import SiteKey, load_or_create
 from kvcanary.canary.tenants import deal
-from kvcanary.deployment.discovery import discover, served_models, used_tokens
+from kvcanary.deployment.discovery import METADATA_SECONDS, discover, model_list, used_tokens
 from kvcanary.deployment.facts import Facts, Role
 from kvcanary.deployment.lock import only_run
-from kvcanary.errors import UsageError
+from kvcanary.engines import openai
+from kvcanary.errors import KvcanaryError, Unauthorized, Unreachable, UsageError
 from kvcanary.places import state_folder
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Endpoint
@@ -127,7 +129,7 @@ async def run_check(
     if not _CONTACT.fullmatch(options.contact):
         raise UsageError("--contact takes up to 80 letters, digits, spaces and @._+/:- only.")
     if not 0 < options.deadline_seconds < math.inf:
-        raise UsageError("--deadline takes a number of seconds above 0: nothing is waited for without end.")
+        raise UsageError("--deadline takes a number of seconds above 0, and has an end.")
     suite = load_suite(options.suite)
     site_key = options.site_key or load_or_create()
     now = time.time()
