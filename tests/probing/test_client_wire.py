@@ -590,4 +590,4 @@ def test_requests_that_are_refused() -> None:
     with pytest.raises(UsageError):
         Client(Endpoint("http://host/v1", "tiny"), concurrency=0)
     with pytest.raises(UsageError):
-        Client(Endpoint("http://\u0378.example/v1", "tiny"))
+        Client(Endpoint("http://\u2603.example/v1", "tiny"))
