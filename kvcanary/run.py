@@ -28,8 +28,9 @@ from kvcanary.probing.events import Listener, Silence
 from kvcanary.probing.grammar import Suite, load_probe, load_suite
 from kvcanary.probing.outcome import Reason
 from kvcanary.probing.plan import MAX_VICTIMS, TENANTS
-from kvcanary.probing.runner import Limits, Runner, Stopped
+from kvcanary.probing.runner import Limits, Runner
 from kvcanary.probing.sender import Sender
+from kvcanary.probing.stopped import Stopped
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.journal import Journal
 from kvcanary.record.run import RunInfo, RunRecord

@@ -1,7 +1,11 @@
 """The command line: one module per command, imported when the command is run."""
 
+import io
+import os
+import signal
 import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -29,6 +33,14 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)  # noqa: S101 - our own module
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """A reader that went away (``| head -1``) is no verdict: click itself would exit 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            stop_printing()
+            return 2
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -45,8 +57,18 @@ def cli() -> None:
     """
 
 
+def stop_printing() -> None:
+    """Standard output has no reader any more: what is still to come goes nowhere, without an error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main() -> None:
     """Entry point: every failure is a message and an exit code, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that is not UTF-8 gets \\u escapes
+            stream.reconfigure(errors="backslashreplace")
+    # SIGTERM (a job that is cancelled) leaves as much as Ctrl-C does
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:
@@ -58,6 +80,23 @@ def main() -> None:
     except KvcanaryError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2)
-    except BrokenPipeError:
+    except Exception as error:
+        click.echo(f"Error: {_place(error)}", err=True)
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _place(error: BaseException) -> str:
+    """A fault of our own: where it happened. Its message may hold a server's text and is not shown."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    trace, place = error.__traceback__, "?"
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] == "kvcanary":
+            place = f"{module}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return (
+        f"kvcanary itself failed ({type(error).__name__} in {place}), so nothing is said about the "
+        "deployment. Please report this with the command that was run."
+    )

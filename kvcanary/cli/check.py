@@ -1,14 +1,15 @@
 """``kvcanary check``: run the suite and say what it is worth."""
 
-import asyncio
 import os
+import time
 from pathlib import Path
 
 import click
 
-from kvcanary.cli.output import OutputFormat, Reports, deliver, reports_option
+from kvcanary.cli.output import OutputFormat, Reports, concluded, reports_option
 
 KEY_VARIABLE = "KVCANARY_API_KEY"
+MAX_CONTEXT = 1 << 30
 
 
 @click.command(short_help="Check a deployment, or lab:NAME.")
@@ -17,7 +18,7 @@ KEY_VARIABLE = "KVCANARY_API_KEY"
 @click.option(
     "--context",
     "context_tokens",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MAX_CONTEXT),
     metavar="TOKENS",
     help="Context limit that the deployment promises. Default: what the server tells.",
 )
@@ -121,9 +122,20 @@ def check(
     from kvcanary.cli.targets import opened
     from kvcanary.probing.endpoint import Api, Endpoint, SecretKey
     from kvcanary.report.progress import progress
-    from kvcanary.run import DEFAULT_CONTACT, Options, Result, resolve_model, run_check
+    from kvcanary.run import (
+        DEFAULT_CONTACT,
+        Options,
+        Result,
+        default_record_path,
+        new_identity,
+        resolve_model,
+        run_check,
+    )
 
     key = os.environ.get(api_key_env)
+    now = time.time()
+    identity = new_identity(now)
+    path = record or default_record_path(identity, now)
 
     async def run() -> Result:
         async with opened(target) as place:
@@ -144,9 +156,10 @@ def check(
                 deadline_seconds=deadline_seconds,
                 contact=contact or DEFAULT_CONTACT,
                 trust_discovered=trust_discovered,
-                record=record,
+                record=path,
+                identity=identity,
             )
             with progress(quiet=quiet) as listener:
                 return await run_check(endpoint, options, listener)
 
-    return deliver(asyncio.run(run()), output, reports)
+    return concluded(run(), path, output, reports)

@@ -1,11 +1,14 @@
 """What commands print and which files they write, from a record."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from kvcanary.errors import KvcanaryError
 
 if TYPE_CHECKING:
     from kvcanary.record.run import RunRecord
@@ -50,32 +53,77 @@ def reports_option(command: Callable[..., int]) -> Callable[..., int]:
     )(command)
 
 
-def deliver(result: "Result", output: OutputFormat, reports: Reports) -> int:
-    """Write the reports, print the outcome, return the exit code."""
-    show(result.record, str(result.path), output, reports)
+def concluded(
+    run: "Coroutine[Any, Any, Result]", path: Path, output: OutputFormat, reports: Reports
+) -> int:
+    """Run, write the reports, print the outcome, return the exit code.
+
+    ``path``: where the record goes. A run that does not reach its end leaves a partial one there.
+    """
+    import asyncio
+
+    try:
+        result = asyncio.run(run)
+    except KeyboardInterrupt:
+        return _cut_short("Interrupted.", 130, path)
+    except KvcanaryError as error:
+        return _cut_short(f"Error: {error}", 2, path)
+    code = show(result.record, str(result.path), output, reports)
     if result.record_error:
         click.echo(
             f"Error: the record {result.path} could not be written to its end: {result.record_error}. "
             "The verdict above stands; it cannot be shown again later.",
             err=True,
         )
-    return exit_code(result.record)
+    return code
 
 
-def show(record: "RunRecord", path: str, output: OutputFormat, reports: Reports) -> None:
-    """Print a record and write its reports."""
+def _cut_short(message: str, code: int, path: Path) -> int:
+    from kvcanary.record.journal import PARTIAL
+
+    click.echo(message, err=True)
+    partial = path.with_name(path.name + PARTIAL)
+    if partial.exists():
+        click.echo(f"What was recorded until then: kvcanary report {partial}", err=True)
+    return code
+
+
+def show(record: "RunRecord", path: str, output: OutputFormat, reports: Reports) -> int:
+    """Write a record's reports, print it, and return its exit code.
+
+    A report that cannot be written never hides a failing verdict, and is never a pass.
+    """
+    from kvcanary.cli import stop_printing
     from kvcanary.report.files import write_atomically
 
+    code = exit_code(record)
+    for kind, file in reports:
+        try:
+            write_atomically(file, render(kind, record))
+        except KvcanaryError as error:
+            click.echo(f"Error: {error}", err=True)
+            code = code or 2
+    try:
+        _print(record, path, output)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        stop_printing()
+    return code
+
+
+def _print(record: "RunRecord", path: str, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         click.echo(record.model_dump_json(indent=2))
-    else:
-        from rich.console import Console
+        return
+    from rich.console import Console
 
-        from kvcanary.report.summary import print_summary
+    from kvcanary.report.summary import print_summary
 
-        print_summary(Console(), record, path)
-    for kind, file in reports:
-        write_atomically(file, render(kind, record))
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich itself would exit 1, as if a claim had failed
+
+    print_summary(Output(), record, path)
 
 
 def render(kind: str, record: "RunRecord") -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kvcanary.cli.output import OutputFormat, Reports, exit_code, reports_option, show
+from kvcanary.cli.output import OutputFormat, Reports, reports_option, show
 
 
 @click.command(short_help="Show a recorded run again.")
@@ -26,5 +26,4 @@ def report(record: Path, reports: Reports, output: OutputFormat) -> int:
     from kvcanary.record.journal import load
 
     loaded = load(record)
-    show(loaded, str(record), output, reports)
-    return exit_code(loaded)
+    return show(loaded, str(record), output, reports)

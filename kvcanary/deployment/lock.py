@@ -18,10 +18,10 @@ def only_run(base_url: str, folder: Path) -> Iterator[None]:
     """Hold the deployment for this run. Raises UsageError when another run has it."""
     name = hashlib.sha256(base_url.encode()).hexdigest()[:16]
     path = folder / f"{name}.lock"
+    lock = FileLock(path, timeout=0, mode=0o600)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with FileLock(path, timeout=0, mode=0o600):
-            yield
+        lock.acquire()
     except Timeout:
         raise UsageError(
             f"Another kvcanary run on this host is testing {base_url}. Two at once would find each "
@@ -29,3 +29,7 @@ def only_run(base_url: str, folder: Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise ConfigError(f"The lock {path} cannot be made: {error.strerror}.") from None
+    try:
+        yield
+    finally:
+        lock.release()

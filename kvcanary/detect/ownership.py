@@ -8,7 +8,7 @@ a position that the control does not keep is not measurable.
 Models slip. How often this one does is measured on the same deployment, in conditions known to be good
 (calibration, control, bystanders, shorter strata that were sound), and a stratum is condemned when its
 losses, confirmations with fresh text included, are too many for that rate (exact binomial, ``CONDEMN``)
-or the losing answers speak of other requests instead. Losses that the rate explains count in the stated
+or most of the losing answers speak of other requests instead. Losses that the rate explains count in the stated
 bound and are no finding; what is in between is asked again, at most ``MAX_CONFIRMATIONS`` times, and is
 inconclusive if it stays there.
 """
@@ -86,7 +86,8 @@ class Group:
         """Confirmed with fresh text, no slips, and no weakness of the model's."""
         telling = [e for e in self.losing if self._telling(e)]
         confirmed = any(e.purpose is Purpose.CONFIRMATION for e in telling)
-        return confirmed and (self.odds <= CONDEMN or all(map(_speaks_of_others, telling)))
+        speaking = sum(map(_speaks_of_others, telling))
+        return confirmed and (self.odds <= CONDEMN or (speaking > 1 and 2 * speaking > len(telling)))
 
     @property
     def undecided(self) -> bool:

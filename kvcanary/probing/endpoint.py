@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 from kvcanary.errors import UsageError
 
 Piece: TypeAlias = bytes | bytearray | memoryview
+Extra: TypeAlias = str | int | bool | tuple[tuple[str, str | int | bool], ...]
+"""A further field of a request: a scalar, or an object as pairs (so that a request stays hashable)."""
 
 PIECE_BYTES = 300_000
 """The size of a piece, in bytes, that httpx sends best: 1.1 times the cost of one buffer (pieces
@@ -212,6 +214,7 @@ class Request:
         name: sent as ``X-Request-Id``, for example ``kvc-3f9a-017``.
         max_tokens: the output budget in tokens, at least 1.
         user: the tenant, sent as ``user``.
+        extra: further fields of the body, such as ``reasoning_effort``; none that is set here already.
         ignore_eos: ask for all of ``max_tokens``; the field is sent only when set, since servers
             other than vLLM and SGLang may refuse it.
 
@@ -225,6 +228,7 @@ class Request:
     user: str
     ignore_eos: bool = False
     stop: tuple[str, ...] = ()
+    extra: tuple[tuple[str, "Extra"], ...] = ()
 
     def __post_init__(self) -> None:
         if not _REQUEST_NAME.fullmatch(self.name):
@@ -284,6 +288,8 @@ def body_of(endpoint: Endpoint, request: Request) -> Body:
         fields["ignore_eos"] = True
     if request.stop:
         fields["stop"] = list(request.stop)
+    for name, value in request.extra:
+        fields.setdefault(name, dict(value) if isinstance(value, tuple) else value)
     if endpoint.api is Api.CHAT:
         fields["messages"] = [{"role": "user", "content": placeholder}]
     else:

@@ -13,7 +13,7 @@ from kvcanary.canary.tenants import Cast
 from kvcanary.detect.reading import Reading, read_answer
 from kvcanary.probing.answer import FinishReason
 from kvcanary.probing.client import Client
-from kvcanary.probing.endpoint import Request
+from kvcanary.probing.endpoint import Extra, Request
 from kvcanary.probing.events import Listener
 from kvcanary.probing.outcome import Outcome, Reply
 from kvcanary.record.exchange import Exchange, Purpose, Recall, RefusalSeen
@@ -44,7 +44,8 @@ class Sender:
     listener: Listener
     probe: str
     exchanges: list[Exchange] = field(default_factory=list)
-    last_reply: Reply | None = field(default=None, repr=False)
+    extra: tuple[tuple[str, Extra], ...] = ()
+    """Further fields of every request, such as those that turn thinking off."""
     _prompts: dict[int, CanaryPrompt] = field(default_factory=dict, repr=False)
     _tokens: dict[int, int] = field(default_factory=dict, repr=False)
     _chapters: dict[int, Chapter] = field(default_factory=dict, repr=False)
@@ -73,11 +74,31 @@ class Sender:
         release: asyncio.Event | None = None,
     ) -> Exchange:
         """Send one prompt; its exchange is recorded before this returns."""
+        exchange, _ = await self.send_and_keep(
+            letter,
+            deadline_seconds,
+            client=client,
+            on_first_token=on_first_token,
+            release=release,
+        )
+        return exchange
+
+    async def send_and_keep(
+        self,
+        letter: Letter,
+        deadline_seconds: float,
+        *,
+        client: Client | None = None,
+        on_first_token: Callable[[], None] | None = None,
+        release: asyncio.Event | None = None,
+    ) -> tuple[Exchange, Reply]:
+        """The same with the reply itself, for calibration only: it holds server text."""
         client = client or self.client
         prompt = letter.prompt
+        if prompt.number not in self._prompts:
+            self.recogniser.plant(prompt)
         self._prompts[prompt.number] = prompt
         self._tokens[prompt.number] = letter.planned_tokens or prompt.words
-        self.recogniser.plant(prompt)
         reply = await client.send(
             Request(
                 name=self.name_of(prompt.number),
@@ -85,17 +106,17 @@ class Sender:
                 max_tokens=letter.max_tokens,
                 user=f"kvcanary-tenant-{prompt.tenant.index}",
                 ignore_eos=letter.purpose is Purpose.FILL,
+                extra=self.extra,
             ),
             deadline_seconds=deadline_seconds,
             on_first_token=on_first_token,
             release=release,
         )
         exchange = self._judged(letter, reply, client)
-        self.last_reply = reply
         self.exchanges.append(exchange)
         self.journal.append("exchange", exchange)
         self.listener.exchanged(exchange)
-        return exchange
+        return exchange, reply
 
     def name_of(self, number: int) -> str:
         """``X-Request-Id``: finds the request in the deployment's own logs."""
@@ -115,9 +136,7 @@ class Sender:
     def _judged(self, letter: Letter, reply: Reply, client: Client) -> Exchange:
         prompt = letter.prompt
         text = "\n".join(_nonempty(reply.texts))
-        reading = read_answer(
-            text, prompt, self.recogniser, self.cast, self._prompts, self._tokens
-        )
+        reading = read_answer(text, prompt, self.recogniser, self.cast, self._prompts, self._tokens)
         return Exchange(
             number=prompt.number,
             name=reply.name,

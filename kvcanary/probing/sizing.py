@@ -1,10 +1,37 @@
-"""From tokens to chapters: a prompt's shape from the token counts that the server reported."""
+"""What calibration has measured of a deployment, and from it: tokens to chapters, tokens to seconds."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from kvcanary.canary.prompt import MAX_CHAPTERS, Shape
 from kvcanary.record.base import Recorded
+
+
+class Thinking(StrEnum):
+    """Whether the model thinks before it answers, and what turns that off."""
+
+    NONE = "none"
+    OFF_BY_EFFORT = "off by reasoning_effort"
+    OFF_BY_TEMPLATE = "off by chat_template_kwargs.enable_thinking"
+    ON = "on"
+
+
+class FirstToken(Recorded):
+    """First-token time against length: ``seconds = base + per_token * tokens`` (least squares)."""
+
+    base_seconds: float
+    per_token_seconds: float
+    low_per_token_seconds: float
+    high_per_token_seconds: float
+    """95 % interval of the slope; wide while it rests on few short prompts."""
+    longest_tokens: int
+    samples: int
+
+    def seconds(self, tokens: int) -> float:
+        """Expected first-token time of a prompt."""
+        return max(0.0, self.base_seconds + self.per_token_seconds * tokens)
 
 
 class Calibration(Recorded):
@@ -15,6 +42,15 @@ class Calibration(Recorded):
     chapter_tokens: float
     fitted_tokens: int
     """The longest prompt that the fit rests on."""
+    first_token: FirstToken | None = None
+    """None without streaming."""
+    output_token_seconds: float | None = None
+    """Seconds for one token of an answer."""
+    thinking: Thinking = Thinking.NONE
+    repeatable: bool | None = None
+    """Whether the same prompt had the same answer twice at temperature 0."""
+    response_cache: bool = False
+    """Whether the second of two equal requests came back with the first one's response id."""
 
     def uncertainty(self, tokens: int) -> int:
         """How far off a prediction may be: codes tokenise unevenly, and a fit from short prompts is
@@ -48,6 +84,26 @@ class Calibration(Recorded):
         if not 0.98 < chapter / self.chapter_tokens < 1.02:
             return self
         return self.model_copy(update={"chapter_tokens": chapter, "fitted_tokens": prompt_tokens})
+
+
+def fit_first_token(samples: Sequence[tuple[int, float]]) -> FirstToken | None:
+    """Least squares over (tokens, seconds); None for fewer than three lengths apart."""
+    if len({tokens for tokens, _ in samples}) < 3:
+        return None
+    from scipy.stats import linregress, t
+
+    tokens, seconds = zip(*samples, strict=True)
+    fit = linregress(tokens, seconds)
+    reach = float(t.ppf(0.975, len(samples) - 2)) * float(fit.stderr)
+    slope = max(0.0, float(fit.slope))
+    return FirstToken(
+        base_seconds=float(fit.intercept),
+        per_token_seconds=slope,
+        low_per_token_seconds=max(0.0, slope - reach),
+        high_per_token_seconds=slope + reach,
+        longest_tokens=max(tokens),
+        samples=len(samples),
+    )
 
 
 @dataclass
