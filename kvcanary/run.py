@@ -16,17 +16,24 @@ from kvcanary.canary.prompt import RunIdentity, Writer
 from kvcanary.canary.recognise import Recogniser
 from kvcanary.canary.sitekey import SiteKey, load_or_create
 from kvcanary.canary.tenants import deal
-from kvcanary.deployment.discovery import METADATA_SECONDS, discover, model_list, used_tokens
+from kvcanary.deployment.discovery import (
+    METADATA_SECONDS,
+    discover,
+    model_list,
+    raise_unless_asked,
+    used_tokens,
+)
 from kvcanary.deployment.facts import Facts, Role
 from kvcanary.deployment.lock import only_run
 from kvcanary.engines import openai
-from kvcanary.errors import KvcanaryError, Unauthorized, Unreachable, UsageError
+from kvcanary.errors import KvcanaryError, UsageError
 from kvcanary.places import state_folder
+from kvcanary.probing.buying import Budget
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.events import Listener, Silence
 from kvcanary.probing.grammar import Suite, load_probe, load_suite
-from kvcanary.probing.outcome import Reason
+from kvcanary.probing.lengths import evaluate
 from kvcanary.probing.plan import MAX_VICTIMS, TENANTS
 from kvcanary.probing.runner import Limits, Runner
 from kvcanary.probing.sender import Sender
@@ -55,6 +62,9 @@ class Options:
     deadline_seconds: float = 900.0
     contact: str = DEFAULT_CONTACT
     trust_discovered: bool = False
+    budget: Budget = Budget()
+    """On the command line; where it says nothing, the suite's own holds."""
+    only_plan: bool = False
     record: Path | None = None
     site_key: SiteKey | None = field(default=None, repr=False)
     identity: RunIdentity | None = field(default=None, repr=False)
@@ -99,24 +109,9 @@ async def resolve_model(endpoint: Endpoint, model: str | None) -> Endpoint:
     served = openai.models(listing.value)
     if len(served) == 1:
         return replace(endpoint, model=served[0].name)
-    asked = f"GET {endpoint.base_url}/models"
-    if listing.reason is Reason.UNAUTHORIZED:
-        raise Unauthorized(f"{asked}: the credentials were refused. Check the API key.")
-    if listing.reason in _NOT_ASKED:
-        raise Unreachable(f"{asked}: {_NOT_ASKED[listing.reason]}.")
+    raise_unless_asked(endpoint, listing)
     seen = f"{len(served)} models are" if served else "no list of models is"
     raise UsageError(f"Say which model to test with --model: {seen} served at {endpoint.base_url}.")
-
-
-_NOT_ASKED = {
-    Reason.UNKNOWN_HOST: "the host name is not known here. Check the URL's host, and the DNS of this machine",
-    Reason.CONNECTION_REFUSED: "the connection was refused. Check that the server runs and the port is right",
-    Reason.TLS: "TLS failed. Check the server's certificate (for a private authority, give --ca-file), and "
-    "that http and https are not mixed up",
-    Reason.UNREACHABLE: "no connection could be made. Check the host, the port and the network in between",
-    Reason.CONNECT_TIMEOUT: "no connection came about in time. Check the host, the port and firewalls",
-    Reason.DEADLINE: "no answer came in time. Check that the server is ready, or name the model with --model",
-}
 
 
 async def run_check(
@@ -149,6 +144,7 @@ async def run_check(
         api=endpoint.api.value,
         stream=endpoint.stream,
         suite=suite.id,
+        requires=suite.requires,
         context_tokens=options.context_tokens,
         concurrency=options.concurrency,
         deadline_seconds=options.deadline_seconds,
@@ -168,10 +164,10 @@ async def run_check(
                 recogniser=Recogniser(codes, words, cast),
                 journal=journal,
                 listener=listener,
-                probe=suite.probes[0],
             )
             await _send_all(sender, suite, options)
-        _conclude(journal, suite)
+        if not options.only_plan:
+            _conclude(journal, suite)
         journal.complete()
     return Result(journal.record, journal.written_path, journal.error)
 
@@ -187,11 +183,20 @@ async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
         )
         journal.append("facts", facts)
         gauge = _gauge(sender.client, facts, options.trust_discovered)
-        limits = Limits(options.concurrency, options.deadline_seconds)
-        for identifier in suite.probes:
-            sender.probe = identifier
-            runner = Runner(sender, load_probe(identifier), facts, gauge, limits)
-            await (runner.replay(options.again) if options.again else runner.run())
+        limits = Limits(
+            options.concurrency,
+            options.deadline_seconds,
+            _budget(suite, options.budget, facts),
+            suite.stop_on_leak,
+        )
+        probes = tuple(load_probe(reference) for reference in suite.probes)
+        runner = Runner(sender, probes, facts, gauge, limits)
+        if options.again:
+            await runner.replay(options.again)
+        elif options.only_plan:
+            await runner.plan()
+        else:
+            await runner.run()
     except Stopped as stopped:
         journal.append("stopped", str(stopped))
     except KvcanaryError as error:
@@ -202,6 +207,19 @@ async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
         raise
     finally:
         journal.append("scale", sender.scale())
+
+
+def _budget(suite: Suite, given: Budget, facts: Facts) -> Budget:
+    """What the command line allows, and within it what the suite does."""
+    tokens = None
+    if suite.tokens is not None and facts.context_tokens:
+        tokens = evaluate(suite.tokens, {"context": facts.context_tokens})
+    seconds = None if suite.minutes is None else 60.0 * suite.minutes
+    return replace(
+        given,
+        tokens=given.tokens if given.tokens is not None or tokens is None else int(tokens),
+        seconds=given.seconds if given.seconds is not None else seconds,
+    )
 
 
 def _conclude(journal: Journal, suite: Suite) -> None:

@@ -7,7 +7,10 @@ from urllib.parse import urlsplit
 
 from kvcanary.deployment.facts import Facts, Role, Worker
 from kvcanary.engines import openai, sglang
+from kvcanary.errors import Unauthorized, Unreachable
 from kvcanary.probing.client import Client, JsonReply
+from kvcanary.probing.endpoint import Endpoint
+from kvcanary.probing.outcome import Reason
 
 MAX_WORKERS = 256
 METADATA_SECONDS = 5.0
@@ -25,6 +28,26 @@ async def model_list(client: Client, deadline_seconds: float = METADATA_SECONDS)
     return await client.get_json(url, with_key=True, deadline_seconds=deadline_seconds)
 
 
+def raise_unless_asked(endpoint: Endpoint, listing: JsonReply) -> None:
+    """Raise Unreachable or Unauthorized when the list of models says that nobody could be asked."""
+    asked = f"GET {endpoint.base_url}/models"
+    if listing.reason is Reason.UNAUTHORIZED:
+        raise Unauthorized(f"{asked}: the credentials were refused. Check the API key.")
+    if listing.reason in _NOT_ASKED:
+        raise Unreachable(f"{asked}: {_NOT_ASKED[listing.reason]}.")
+
+
+_NOT_ASKED = {
+    Reason.UNKNOWN_HOST: "the host name is not known here. Check the URL's host, and the DNS of this machine",
+    Reason.CONNECTION_REFUSED: "the connection was refused. Check that the server runs and the port is right",
+    Reason.TLS: "TLS failed. Check the server's certificate (for a private authority, give --ca-file), and "
+    "that http and https are not mixed up",
+    Reason.UNREACHABLE: "no connection could be made. Check the host, the port and the network in between",
+    Reason.CONNECT_TIMEOUT: "no connection came about in time. Check the host, the port and firewalls",
+    Reason.DEADLINE: "no answer came in time. Check that the server is ready, or name the model with --model",
+}
+
+
 async def discover(
     client: Client,
     context_tokens: int | None,
@@ -34,7 +57,8 @@ async def discover(
 ) -> Facts:
     """Ask the front door, then each worker that it names (without the key unless trusted).
 
-    ``deadline_seconds``: longest wait for each document.
+    ``deadline_seconds``: longest wait for each document. Raises Unreachable or Unauthorized where the
+    context limit stays unknown because nobody could be asked.
     """
     root = client.endpoint.base_url.removesuffix("/v1")
     listing = await model_list(client, deadline_seconds)
@@ -48,6 +72,8 @@ async def discover(
     else:
         known = [w.context_tokens for w in workers if w.context_tokens]
         context, source = max(known, default=0), "the workers' context length"
+        if not context:
+            raise_unless_asked(client.endpoint, listing)
     return Facts(
         context_tokens=context or None,
         context_source=source if context else "unknown",
