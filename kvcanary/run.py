@@ -28,7 +28,7 @@ from kvcanary.deployment.lock import only_run
 from kvcanary.engines import openai
 from kvcanary.errors import KvcanaryError, UsageError
 from kvcanary.places import state_folder
-from kvcanary.probing.buying import Budget
+from kvcanary.probing.buying import NO_LIMIT, Budget
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.events import Listener, Silence
@@ -62,7 +62,7 @@ class Options:
     deadline_seconds: float = 900.0
     contact: str = DEFAULT_CONTACT
     trust_discovered: bool = False
-    budget: Budget = Budget()
+    budget: Budget = NO_LIMIT
     """On the command line; where it says nothing, the suite's own holds."""
     only_plan: bool = False
     record: Path | None = None

@@ -14,6 +14,9 @@ from kvcanary.errors import KvcanaryError
 
 COMMANDS = {
     "check": "Does every request attend to its own pages? Ask a deployment, or lab:NAME.",
+    "plan": "What a run would send, what that costs, and what it leaves out.",
+    "probes": "What can be sent, and why.",
+    "suites": "Which probes run together, what they require and may spend.",
     "lab": "A deployment in a box that leaks for the real reason: serve it, list the scenarios.",
     "replay": "Send the requests behind a finding again, word for word and with fresh text.",
     "report": "Show a recorded run again, in any format.",

@@ -33,13 +33,17 @@ def list_scenarios() -> None:
     table = Table("scenario", "tokens", "what is wrong", "what check should say", show_lines=True)
     table.columns[1].no_wrap = True
     for scenario in scenarios():
-        sizes = (
-            f"context {scenario.context_tokens:>11,}\n"
-            f"prefill {scenario.prefill.pool_tokens:>11,}\n"
-            f"decode  {scenario.decode.pool_tokens:>11,}"
-        )
-        table.add_row(scenario.name, sizes, scenario.wrong, scenario.check_says)
+        table.add_row(scenario.name, _sizes(scenario), scenario.wrong, scenario.check_says)
     Console().print(table)
+
+
+def _sizes(scenario: Scenario) -> str:
+    lines = [f"context {scenario.context_tokens:>11,}"]
+    for role, shapes in (("prefill", scenario.prefill_shapes), ("decode", scenario.decode_shapes)):
+        for shape in shapes:
+            lines.append(f"{role:<7} {shape.pool_tokens:>11,}")
+            lines += [f" + rank {tokens:>11,}" for tokens in shape.more_ranks]
+    return "\n".join(lines)
 
 
 @lab.command()
@@ -48,6 +52,16 @@ def list_scenarios() -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--context", type=click.IntRange(min=512), help="Scale to this context limit.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The model's chances.")
+@click.option(
+    "--free-list",
+    type=click.Choice(["lifo", "fifo", "sorted"]),
+    help="How all pools reuse pages (the scenario's: lifo).",
+)
+@click.option(
+    "--routing",
+    type=click.Choice(["round_robin", "lockstep", "random", "least_load", "cache_aware"]),
+    help="How the router spreads requests (the scenario's: round_robin).",
+)
 @click.option("--front-door-only", is_flag=True, help="No workers' ports, no metrics.")
 @click.option("--announce", is_flag=True, help="One JSON line when ready; ends with stdin.")
 def serve(
@@ -56,18 +70,25 @@ def serve(
     host: str,
     context: int | None,
     seed: int,
+    free_list: str | None,
+    routing: str | None,
     front_door_only: bool,
     announce: bool,
 ) -> None:
     """Serve scenario NAME with router, prefill and decode on ports of their own, until Ctrl-C."""
     import asyncio
+    from dataclasses import replace
 
-    from kvcanary.lab import Lab, scenario_named
+    from kvcanary.lab import FreeListPolicy, Lab, Routing, scenario_named
 
     try:
         scenario = scenario_named(name)
         if context is not None:
             scenario = scenario.scaled(context_tokens=context)
+        if free_list is not None:
+            scenario = scenario.with_free_list(FreeListPolicy(free_list))
+        if routing is not None:
+            scenario = replace(scenario, routing=Routing(routing))
         box = Lab(scenario, seed=seed, front_door_only=front_door_only, host=host, port=port)
         asyncio.run(_serve(box, announce=announce))
     except UsageError as error:
@@ -117,7 +138,10 @@ def _announcement(box: Lab) -> str:
             "url": box.url,
             "model": box.model_name,
             "context_tokens": box.scenario.context_tokens,
-            "workers": [{"role": role, "url": url} for role, url in box.worker_urls],
+            "workers": [
+                {"name": worker.name, "role": worker.role, "url": worker.url}
+                for worker in box.workers
+            ],
         }
     )
 
@@ -126,8 +150,8 @@ def _introduce(box: Lab) -> None:
     scenario: Scenario = box.scenario
     click.echo(f"lab:{scenario.name}: {scenario.wrong}")
     click.echo(f"  front door  {box.url}")
-    for role, url in box.worker_urls:
-        click.echo(f"  {role:<10}  {url}")
+    for worker in box.workers:
+        click.echo(f"  {worker.name} {worker.role:<7}  {worker.url}")
     click.echo("try it:")
     click.echo(
         f"  kvcanary check {box.url}/v1 --model {box.model_name} --context "

@@ -54,7 +54,11 @@ def reports_option(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def concluded(
-    run: "Coroutine[Any, Any, Result]", path: Path, output: OutputFormat, reports: Reports
+    run: "Coroutine[Any, Any, Result]",
+    path: Path,
+    output: OutputFormat,
+    reports: Reports,
+    on_leak: str | None = None,
 ) -> int:
     """Run, write the reports, print the outcome, return the exit code.
 
@@ -69,6 +73,10 @@ def concluded(
     except KvcanaryError as error:
         return _cut_short(f"Error: {error}", 2, path)
     code = show(result.record, str(result.path), output, reports)
+    if on_leak:
+        from kvcanary.report.hook import call_on_leak
+
+        call_on_leak(on_leak, result.record)
     if result.record_error:
         click.echo(
             f"Error: the record {result.path} could not be written to its end: {result.record_error}. "

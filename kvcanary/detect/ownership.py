@@ -87,7 +87,9 @@ class Group:
         telling = [e for e in self.losing if self._telling(e)]
         confirmed = any(e.purpose is Purpose.CONFIRMATION for e in telling)
         speaking = sum(map(_speaks_of_others, telling))
-        return confirmed and (self.odds <= CONDEMN or (speaking > 1 and 2 * speaking > len(telling)))
+        return confirmed and (
+            self.odds <= CONDEMN or (speaking > 1 and 2 * speaking > len(telling))
+        )
 
     @property
     def undecided(self) -> bool:

@@ -142,7 +142,7 @@ class Calibrator:
                 f"The context of {self._context:,} tokens is too small: the shortest canary prompt has "
                 f"{prompt.words} words and needs {SHORT_OUTPUT} tokens for the answer."
             )
-        letter = Letter(prompt, "calibration", Purpose.CALIBRATION, None, SHORT_OUTPUT)
+        letter = Letter(prompt, "control", "calibration", Purpose.CALIBRATION, None, SHORT_OUTPUT)
         exchange, reply = await self._sender.send_and_keep(letter, self._deadline)
         self._exchanges.append(exchange)
         self._replies.append(reply)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from kvcanary.data import data_path
 from kvcanary.errors import ConfigError
@@ -16,7 +16,9 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-def _checked(expression: str) -> str:
+def _checked(expression: str | None) -> str | None:
+    if expression is None:
+        return None
     try:
         evaluate(expression, {})
     except ConfigError as error:
@@ -24,7 +26,13 @@ def _checked(expression: str) -> str:
     return expression
 
 
-Expression = str
+def _as_text(value: object) -> object:
+    """A plain number is an expression too."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if number else value
+
+
+Expression = Annotated[str, BeforeValidator(_as_text)]
 """A length expression: see ``kvcanary.probing.lengths``."""
 
 
@@ -42,6 +50,8 @@ class Fill(_Strict):
     """How much of the decode pool to have in use at once, output included."""
     longest: Expression
     """Longest single prompt."""
+    danger: float = Field(default=6.0, gt=0)
+    """Worth beside the other steps, when a budget does not pay for all."""
     output: int = Field(default=8_192, ge=16, le=1_000_000)
     """Output budget of each: they are held, not read to the end."""
 
@@ -58,6 +68,8 @@ class Read(_Strict):
     """Length of each prompt."""
     control: bool = False
     """A control group: known-good conditions that the others are compared with."""
+    danger: float = Field(default=1.0, gt=0)
+    """Worth of its first answer beside the other steps, when a budget does not pay for all."""
     count: int = Field(default=3, ge=1, le=64)
     """Prompts to send."""
     when: Expression = "1"
@@ -103,6 +115,14 @@ class Suite(_Strict):
     """Ids of shipped probes, or paths of your own (with a slash or ending in .yaml)."""
     requires: tuple[ClaimName, ...] = Field(min_length=1)
     """Claims that have to pass: one that is inconclusive makes the run inconclusive."""
+    tokens: Expression | None = None
+    """Prompt tokens that its plan may send, as a length expression; default: no limit."""
+    minutes: float | None = Field(default=None, gt=0)
+    """Minutes that its plan may take; default: no limit."""
+    stop_on_leak: bool = False
+    """Whether the run ends at the first leak instead of finishing its plan."""
+
+    _check = field_validator("tokens")(_checked)
 
 
 def load_probe(reference: str) -> Probe:

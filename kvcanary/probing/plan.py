@@ -1,7 +1,7 @@
 """From a probe and the facts to the exchanges that will be sent. Pure: no I/O, no clock, no chance."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, cycle, groupby, islice
 
@@ -19,6 +19,8 @@ MAX_VICTIMS = 16
 TENANTS = FIRST_VICTIM + MAX_VICTIMS
 """Tenants of a run, by index in its cast."""
 
+ASKED = (Position.END, Position.START, Position.MIDDLE)
+"""The order in which a stratum's readers are asked: the last page first, which no length excuses."""
 DEFAULT_PAGE_TOKENS = 64
 ASSUMED_POOL = 1.5
 """Tokens in flight at once where no pool is known, as a multiple of the context limit."""
@@ -33,6 +35,7 @@ class Planned:
     """One exchange to be sent."""
 
     number: int
+    probe: str
     group: str
     purpose: Purpose
     tenant: int
@@ -51,13 +54,14 @@ class Stage:
     exchanges: tuple[Planned, ...]
     in_flight: int
     hold: bool = False
+    danger: float = 1.0
+    """How much its first answer is worth beside those of other stages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What will be sent, and what will not with the reason."""
 
-    probe: str
     stages: tuple[Stage, ...]
     skipped: tuple[str, ...]
 
@@ -72,25 +76,33 @@ class Plan:
 
 
 def make_plan(
-    probe: Probe,
+    probes: Sequence[Probe],
     facts: Facts,
     context_tokens: int,
     calibration: Calibration,
     concurrency: int,
     first_number: int,
 ) -> Plan:
-    """Bind the probe's lengths to this deployment."""
-    planner = _Planner(probe, facts, context_tokens, calibration, concurrency, first_number)
-    return planner.plan()
+    """Bind the probes' lengths to this deployment. Strata of several probes carry the probe's name."""
+    numbers = count(first_number)
+    stages: list[Stage] = []
+    skipped: list[str] = []
+    for probe in probes:
+        prefix = f"{probe.id}/" if len(probes) > 1 else ""
+        planner = _Planner(probe, prefix, facts, context_tokens, calibration, concurrency, numbers)
+        stages += planner.stages()
+        skipped += planner.skipped
+    return Plan(tuple(stages), tuple(skipped))
 
 
-def replay_plan(probe: str, exchanges: Sequence[Exchange], concurrency: int) -> Plan:
+def replay_plan(exchanges: Sequence[Exchange], concurrency: int) -> Plan:
     """The stages of an earlier run again: same numbers, shapes and questions, in the same order."""
     stages = []
     for group, members in groupby(sorted(exchanges, key=lambda e: e.number), key=_stage_of):
         planned = tuple(
             Planned(
                 number=e.number,
+                probe=e.probe,
                 group=e.group,
                 purpose=e.purpose,
                 tenant=e.tenant,
@@ -103,7 +115,7 @@ def replay_plan(probe: str, exchanges: Sequence[Exchange], concurrency: int) -> 
         )
         hold = planned[0].purpose is Purpose.FILL
         stages.append(Stage(group, planned, len(planned) if hold else concurrency, hold))
-    return Plan(probe, tuple(stages), ())
+    return Plan(tuple(stages), ())
 
 
 def _stage_of(exchange: Exchange) -> str:
@@ -114,15 +126,16 @@ class _Planner:
     def __init__(
         self,
         probe: Probe,
+        prefix: str,
         facts: Facts,
         context_tokens: int,
         calibration: Calibration,
         concurrency: int,
-        first_number: int,
+        numbers: Iterator[int],
     ) -> None:
-        self._probe, self._context = probe, context_tokens
+        self._probe, self._prefix, self._context = probe, prefix, context_tokens
         self._calibration, self._concurrency = calibration, concurrency
-        self._numbers = count(first_number)
+        self._numbers = numbers
         self._output = min(probe.output, max(16, context_tokens // 8))
         page = facts.page_tokens or min(DEFAULT_PAGE_TOKENS, max(1, context_tokens // 32))
         reach = context_tokens - self._output - page
@@ -141,36 +154,38 @@ class _Planner:
             "prefill.pool": facts.prefill_pool_tokens,
             "decode.pool": pool,
         }
-        self._skipped: list[str] = []
+        self.skipped: list[str] = []
 
-    def plan(self) -> Plan:
+    def stages(self) -> list[Stage]:
+        """The probe's steps as stages; what cannot be sent is noted in ``skipped``."""
         stages: list[Stage] = []
         for step in self._probe.steps:
             if isinstance(step, Fill):
                 stages += self._fill(step)
             elif evaluate(step.when, self._variables):
                 stages += self._read(step)
-        return Plan(self._probe.id, tuple(stages), tuple(self._skipped))
+        return stages
 
     def _fill(self, step: Fill) -> list[Stage]:
         total = evaluate(step.tokens, self._variables)
         longest = evaluate(step.longest, self._variables)
         if total is None or longest is None:
-            self._skipped.append(f"{step.group}: its length depends on something unknown")
+            self.skipped.append(f"{step.group}: its length depends on something unknown")
             return []
         output = min(step.output, self._context // 8)
         longest = self._safe(min(longest, self._context - output))
         victims = min(MAX_VICTIMS, math.ceil(total / (longest + output)))
         tokens = int(min(longest, total / victims - output))
         if not self._fits(tokens):
-            self._skipped.append(
+            self.skipped.append(
                 f"{step.group}: {tokens:,} tokens leave no room for a canary prompt"
             )
             return []
         exchanges = tuple(
             Planned(
                 number=next(self._numbers),
-                group=step.group,
+                probe=self._probe.id,
+                group=self._prefix + step.group,
                 purpose=Purpose.FILL,
                 tenant=FIRST_VICTIM + victim,
                 tokens=tokens,
@@ -179,23 +194,25 @@ class _Planner:
             )
             for victim in range(victims)
         )
-        return [Stage(step.group, exchanges, in_flight=victims, hold=True)]
+        group = self._prefix + step.group
+        return [Stage(group, exchanges, in_flight=victims, hold=True, danger=step.danger)]
 
     def _read(self, step: Read) -> list[Stage]:
         value = evaluate(step.tokens, self._variables)
         tokens = None if value is None else self._safe(value)
         if tokens is None or not self._fits(tokens):
-            self._skipped.append(
+            self.skipped.append(
                 f"{step.group}: its length depends on something unknown"
                 if tokens is None
                 else f"{step.group}: {tokens:,} tokens leave no room for a canary prompt"
             )
             return []
-        readers = zip(islice(cycle(READERS), step.count), cycle(Position), strict=False)
+        readers = zip(islice(cycle(READERS), step.count), cycle(ASKED), strict=False)
         exchanges = [
             Planned(
                 number=next(self._numbers),
-                group=step.group,
+                probe=self._probe.id,
+                group=self._prefix + step.group,
                 purpose=Purpose.CONTROL if step.control else Purpose.READER,
                 tenant=tenant,
                 tokens=tokens,
@@ -207,14 +224,15 @@ class _Planner:
         in_flight = max(1, int(self._in_flight_tokens // (tokens + self._output)))
         for index in range(step.bystanders):
             exchanges.insert(min(1, len(exchanges)), self._bystander(step.group, index))
-        return [
-            Stage(step.group, tuple(exchanges), min(self._concurrency, in_flight + step.bystanders))
-        ]
+        in_flight = min(self._concurrency, in_flight + step.bystanders)
+        group = self._prefix + step.group
+        return [Stage(group, tuple(exchanges), in_flight, danger=step.danger)]
 
     def _bystander(self, beside: str, index: int) -> Planned:
         return Planned(
             number=next(self._numbers),
-            group="bystanders",
+            probe=self._probe.id,
+            group=self._prefix + "bystanders",
             purpose=Purpose.BYSTANDER,
             tenant=BYSTANDER,
             tokens=max(

@@ -12,10 +12,12 @@ from itertools import count
 
 from kvcanary.canary.prompt import Position, Shape
 from kvcanary.deployment.facts import Facts
-from kvcanary.detect import ownership
+from kvcanary.detect import foreign, ownership
+from kvcanary.probing.buying import NO_LIMIT, Budget, buy, plan_note
 from kvcanary.probing.calibrate import RETRIES, SHORT_OUTPUT, Calibrator
 from kvcanary.probing.client import Client
 from kvcanary.probing.grammar import Probe
+from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.plan import (
     BYSTANDER,
     DECOY,
@@ -30,7 +32,8 @@ from kvcanary.probing.sender import Letter, Sender
 from kvcanary.probing.sizing import Calibration, TooShort
 from kvcanary.probing.stopped import Stopped
 from kvcanary.record.exchange import Exchange, Purpose
-from kvcanary.record.run import HighWater, PlanNote
+from kvcanary.record.run import HighWater
+from kvcanary.verdict.findings import Severity
 
 SETUP_SECONDS = 120.0
 """Longest wait for a short request: the first inference may compile for 40 s."""
@@ -45,21 +48,24 @@ class Limits:
 
     concurrency: int
     deadline_seconds: float
+    budget: Budget = NO_LIMIT
+    stop_on_leak: bool = False
 
 
 class Runner:
-    """One run of one probe."""
+    """One run of a suite's probes."""
 
     def __init__(
         self,
         sender: Sender,
-        probe: Probe,
+        probes: Sequence[Probe],
         facts: Facts,
         gauge: PoolGauge | None,
         limits: Limits,
     ) -> None:
-        self._sender, self._probe, self._facts = sender, probe, facts
+        self._sender, self._probes, self._facts = sender, probes, facts
         self._gauge, self._limits = gauge, limits
+        self._pacer = Pacer(limits.budget.tokens_per_minute)
         self._numbers = count()
         self._calibration: Calibration | None = None
 
@@ -69,28 +75,32 @@ class Runner:
 
     async def run(self) -> None:
         """Send everything. Raises Stopped, or a KvcanaryError when the endpoint cannot be used at all."""
+        plan = await self.plan()
+        if not plan.stages:
+            raise Stopped(f"Nothing could be planned: {'; '.join(plan.skipped)}.")
+        self._numbers = count(max(e.number for e in plan.exchanges) + 1)
+        await self._send_stages(plan)
+
+    async def plan(self) -> Plan:
+        """Calibrate, and say what the budget buys. Sends nothing but calibration and its control."""
         calibration = await self._prepare(first_number=0)
-        plan = make_plan(
-            self._probe,
+        budget = self._limits.budget
+        wanted = make_plan(
+            self._probes,
             self._facts,
             self._context,
             calibration,
             self._limits.concurrency,
             first_number=next(self._numbers),
         )
-        note = PlanNote(
-            requests=len(plan.exchanges), prompt_tokens=plan.tokens, skipped=plan.skipped
-        )
-        self._sender.journal.append("plan", note)
-        if not plan.stages:
-            raise Stopped(f"Nothing could be planned: {'; '.join(plan.skipped)}.")
-        self._numbers = count(max(e.number for e in plan.exchanges) + 1)
-        await self._send_stages(plan)
+        plan = buy(wanted, budget, calibration)
+        self._sender.journal.append("plan", plan_note(plan, calibration, budget))
+        return plan
 
     async def replay(self, exchanges: Sequence[Exchange]) -> None:
         """Send exchanges of an earlier run again, after a calibration with texts of its own."""
         await self._prepare(first_number=max(e.number for e in exchanges) + 1)
-        await self._send_stages(replay_plan(self._probe.id, exchanges, self._limits.concurrency))
+        await self._send_stages(replay_plan(exchanges, self._limits.concurrency))
 
     async def _prepare(self, first_number: int) -> Calibration:
         """Calibrate and show that a foreign label would be seen."""
@@ -119,8 +129,17 @@ class Runner:
             tokens = sum(e.tokens for e in stage.exchanges)
             self._sender.listener.phase(stage.group, len(stage.exchanges), tokens)
             await (self._hold(stage) if stage.hold else self._read(stage))
+            self._stop_on_leak()
         await self._confirm()
         await self._decoy(Purpose.DECOY_AFTER)
+
+    def _stop_on_leak(self) -> None:
+        """Some suites end at the first leak: more requests would only read more of other people's pages."""
+        if not self._limits.stop_on_leak:
+            return
+        found = foreign.findings(self._sender.exchanges, self._sender.scale())
+        if any(finding.severity is Severity.LEAK for finding in found):
+            raise Stopped("a leak was found, and this suite stops at the first one")
 
     # -- positive control --------------------------------------------------------------------------
 
@@ -140,7 +159,7 @@ class Runner:
             shape = Shape(0, 0, 0)
         prompt = self._sender.prompt(number, BYSTANDER, shape, Position.START, (identity, DECOY))
         planned = self._calibration.predict(shape) if self._calibration else None
-        letter = Letter(prompt, "decoys", purpose, planned, SHORT_OUTPUT)
+        letter = Letter(prompt, "control", "decoys", purpose, planned, SHORT_OUTPUT)
         return bool((await self._sender.send(letter, self._short_deadline)).decoy_seen)
 
     # -- stages ------------------------------------------------------------------------------------
@@ -200,6 +219,7 @@ class Runner:
     def _fresh(self, exchange: Exchange) -> Planned:
         return Planned(
             number=next(self._numbers),
+            probe=exchange.probe,
             group=exchange.group,
             purpose=Purpose.CONFIRMATION,
             tenant=exchange.tenant,
@@ -224,11 +244,13 @@ class Runner:
         prompt = self._sender.prompt(planned.number, planned.tenant, shape, planned.asked)
         letter = Letter(
             prompt,
+            planned.probe,
             planned.group,
             planned.purpose,
             self._calibration.predict(shape),
             planned.max_tokens,
         )
+        await self._pacer.wait(planned.tokens)
         exchange = await self._sender.send(
             letter,
             self._limits.deadline_seconds,

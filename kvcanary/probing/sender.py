@@ -26,6 +26,7 @@ class Letter:
     """A prompt ready to be sent, and why it is."""
 
     prompt: CanaryPrompt
+    probe: str
     group: str
     purpose: Purpose
     planned_tokens: int | None
@@ -42,7 +43,6 @@ class Sender:
     recogniser: Recogniser
     journal: Journal
     listener: Listener
-    probe: str
     exchanges: list[Exchange] = field(default_factory=list)
     extra: tuple[tuple[str, Extra], ...] = ()
     """Further fields of every request, such as those that turn thinking off."""
@@ -140,7 +140,7 @@ class Sender:
         return Exchange(
             number=prompt.number,
             name=reply.name,
-            probe=self.probe,
+            probe=letter.probe,
             group=letter.group,
             purpose=letter.purpose,
             tenant=prompt.tenant.index,

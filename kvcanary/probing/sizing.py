@@ -86,6 +86,10 @@ class Calibration(Recorded):
         return self.model_copy(update={"chapter_tokens": chapter, "fitted_tokens": prompt_tokens})
 
 
+ASSUMED = Calibration(base_tokens=240, chapter_tokens=600.0, fitted_tokens=840)
+"""Where nobody may be asked: a chapter has 476 words, and vocabularies split names and codes."""
+
+
 def fit_first_token(samples: Sequence[tuple[int, float]]) -> FirstToken | None:
     """Least squares over (tokens, seconds); None for fewer than three lengths apart."""
     if len({tokens for tokens, _ in samples}) < 3:

@@ -51,7 +51,9 @@ def load_yaml(path: Path, model: type[Model]) -> Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        lines = [_told(path, detail, places, model) for detail in error.errors()[:5]]
+        details = error.errors()
+        inner = [d for d in details if not any(_holds(d, other) for other in details)]
+        lines = [_told(path, detail, places, model) for detail in inner[:5]]
         raise ConfigError("\n".join(lines)) from None
 
 
@@ -72,6 +74,12 @@ def _places(node: yaml.Node, at: Path_, path: Path) -> Iterable[tuple[Path_, _Pl
             seen.add(key.value)
             yield from _places(value, (*at, key.value), path)
             yield (*at, key.value), place
+
+
+def _holds(outer: ErrorDetails, inner: ErrorDetails) -> bool:
+    """An error of a whole list or mapping that only follows from one inside it."""
+    at, within = outer["loc"], inner["loc"]
+    return len(within) > len(at) and within[: len(at)] == at
 
 
 def _told(

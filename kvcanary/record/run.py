@@ -5,7 +5,7 @@ from kvcanary.probing.sizing import Calibration
 from kvcanary.record.base import Recorded
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.scale import Scale
-from kvcanary.verdict.claims import Verdict
+from kvcanary.verdict.claims import ClaimName, Verdict
 from kvcanary.verdict.findings import Finding
 
 SCHEMA_VERSION = 1
@@ -26,6 +26,7 @@ class RunInfo(Recorded):
     api: str
     stream: bool
     suite: str
+    requires: tuple[ClaimName, ...] = ()
     context_tokens: int | None
     concurrency: int
     deadline_seconds: float
@@ -36,11 +37,26 @@ class RunInfo(Recorded):
     """Names of the run's tenants, by index: our own invention."""
 
 
-class PlanNote(Recorded):
-    """What was planned."""
+class StagePrice(Recorded):
+    """One stage of the plan with its price."""
 
+    stratum: str
+    purpose: str
+    """What the stage serves."""
+    requests: int
+    longest_tokens: int
+    prompt_tokens: int
+    seconds: float | None
+    """None where calibration could not time anything."""
+
+
+class PlanNote(Recorded):
+    """What was planned, what that costs, and what was left out and why."""
+
+    stages: tuple[StagePrice, ...]
     requests: int
     prompt_tokens: int
+    seconds: float | None
     skipped: tuple[str, ...]
 
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from kvcanary.deployment.facts import Facts
 from kvcanary.record.exchange import Purpose
 from kvcanary.record.run import RunRecord
+from kvcanary.report.tables import table
 from kvcanary.verdict.claims import Claim, Status, Stratum, Verdict
 from kvcanary.verdict.findings import Finding, Severity
 
@@ -64,9 +64,9 @@ def _capacity(facts: Facts) -> Iterator[RenderableType]:
     context = "unknown" if facts.context_tokens is None else f"{facts.context_tokens:,} tokens"
     yield Text(f"  context limit {context} ({facts.context_source})")
     if facts.workers:
-        table = _table("role", "worker", ">pool", ">accepts up to", ">page", "from")
+        rows = table("role", "worker", ">pool", ">accepts up to", ">page", "from")
         for worker in facts.workers:
-            table.add_row(
+            rows.add_row(
                 f"  {worker.role.value}",
                 worker.url,
                 _number(worker.pool_tokens),
@@ -74,7 +74,7 @@ def _capacity(facts: Facts) -> Iterator[RenderableType]:
                 _number(worker.page_tokens),
                 worker.source or "-",
             )
-        yield table
+        yield rows
     window = facts.danger_window
     if window:
         yield Text(
@@ -88,25 +88,25 @@ def _capacity(facts: Facts) -> Iterator[RenderableType]:
 
 def _claims(claims: Sequence[Claim]) -> Iterator[RenderableType]:
     yield Text("\nClaims", "bold")
-    table = _table("", "", "")
-    table.show_header = False
+    rows = table("", "", "")
+    rows.show_header = False
     for claim in claims:
         style = _STYLE[claim.status].removeprefix("bold ")
         loose = claim.status is Status.INCONCLUSIVE and not claim.required
         note = " (not required)" if loose else ""
-        table.add_row(f"  {claim.name.value}", Text(claim.status.value, style), claim.text + note)
-    yield table
+        rows.add_row(f"  {claim.name.value}", Text(claim.status.value, style), claim.text + note)
+    yield rows
 
 
 def _strata(strata: Sequence[Stratum]) -> Iterator[RenderableType]:
     yield Text("\nAnswers", "bold")
-    table = _table(
+    rows = table(
         "stratum", ">tokens", ">sent", ">refused", ">own", ">foreign", ">exposed", ">bad rate"
     )
     for stratum in strata:
         own = f"{stratum.measured - stratum.lost}/{stratum.measured}" if stratum.measured else "-"
         exposed = "-" if stratum.exposed_tokens is None else f"{stratum.exposed_tokens:,}"
-        table.add_row(
+        rows.add_row(
             f"  {stratum.name}",
             f"{stratum.longest_tokens:,}",
             str(stratum.sent),
@@ -116,7 +116,7 @@ def _strata(strata: Sequence[Stratum]) -> Iterator[RenderableType]:
             ("~" if stratum.exposure == "estimated" else "") + exposed,
             "-" if stratum.bound is None else f"<{stratum.bound:.0%}",
         )
-    yield table
+    yield rows
 
 
 def _worth(record: RunRecord, verdict: Verdict) -> Iterator[RenderableType]:
@@ -163,16 +163,6 @@ def _closing(record: RunRecord, path: str | None) -> Iterator[RenderableType]:
     if replayable:
         yield Text(f"replay  kvcanary replay {path} F{replayable[0]}")
     yield Text(f"record  {path}")
-
-
-def _table(*columns: str) -> Table:
-    """The first column names the row; columns that begin with ``>`` are figures. Only text wraps."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for number, column in enumerate(columns):
-        figure = column.startswith(">")
-        name = ("  " if number == 0 else "") + column.removeprefix(">")
-        table.add_column(name, justify="right" if figure else "left", no_wrap=figure or number == 0)
-    return table
 
 
 def _number(value: int | None) -> str:

@@ -1,0 +1,76 @@
+"""``kvcanary plan``: what a run would send, what that costs, and what it leaves out."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kvcanary.cli.running import Choices, new_record, run, run_options
+from kvcanary.errors import KvcanaryError, UsageError
+
+if TYPE_CHECKING:
+    from kvcanary.record.run import PlanNote, RunRecord
+
+
+@click.command(short_help="What a run would send, and its price.")
+@run_options
+@click.option(
+    "--offline",
+    is_flag=True,
+    help="Contact nobody: needs --context; prices in tokens, by estimate.",
+)
+def plan(choices: Choices, offline: bool) -> int:
+    """Print what `check` with the same options would send to TARGET, and what that costs.
+
+    Sends only calibration and its control: about a dozen short prompts. With --offline nothing at all.
+
+    \b
+    Examples:
+      kvcanary plan lab:glm-5.3 --tokens 3000000
+      kvcanary plan https://llm.example.com/v1 --model glm-5.3 --minutes 10
+      kvcanary plan https://llm.example.com/v1 --offline --context 1048576
+    """
+    if offline:
+        _print(_offline(choices))
+        return 0
+    import asyncio
+
+    new = new_record(None)
+    try:
+        record = asyncio.run(run(choices, new, only_plan=True)).record
+    except KeyboardInterrupt:
+        click.echo("Interrupted.", err=True)
+        return 130
+    if record.plan is None:
+        raise KvcanaryError(record.stopped or "Nothing could be planned.")
+    _print(record.plan, record)
+    return 0
+
+
+def _offline(choices: Choices) -> "PlanNote":
+    from kvcanary.deployment.facts import Facts
+    from kvcanary.probing.buying import Budget, buy, plan_note
+    from kvcanary.probing.grammar import load_probe, load_suite
+    from kvcanary.probing.plan import make_plan
+    from kvcanary.probing.sizing import ASSUMED
+
+    if choices.context_tokens is None:
+        raise UsageError("--offline needs --context: nobody is asked how long prompts may be.")
+    suite = load_suite(choices.suite)
+    budget = Budget(tokens=choices.tokens, tokens_per_minute=choices.tokens_per_minute)
+    wanted = make_plan(
+        [load_probe(reference) for reference in suite.probes],
+        Facts(context_tokens=choices.context_tokens, context_source="--context"),
+        choices.context_tokens,
+        ASSUMED,
+        choices.concurrency,
+        first_number=0,
+    )
+    return plan_note(buy(wanted, budget, ASSUMED), ASSUMED, budget)
+
+
+def _print(note: "PlanNote", record: "RunRecord | None" = None) -> None:
+    from rich.console import Console
+
+    from kvcanary.report.plan import print_plan
+
+    print_plan(Console(), note, record)

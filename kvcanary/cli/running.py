@@ -1,0 +1,202 @@
+"""What ``check`` and ``plan`` share: the target, how to reach it, what may be spent, and one run."""
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from kvcanary.canary.prompt import RunIdentity
+    from kvcanary.run import Result
+
+KEY_VARIABLE = "KVCANARY_API_KEY"
+MAX_CONTEXT = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The options of a run, as given on the command line."""
+
+    target: str
+    suite: str
+    model: str | None
+    context_tokens: int | None
+    api: str
+    stream: bool
+    tokens: int | None
+    minutes: float | None
+    tokens_per_minute: int | None
+    concurrency: int
+    deadline_seconds: float
+    api_key_env: str
+    ca_file: str | None
+    trust_env: bool
+    trust_discovered: bool
+    contact: str | None
+    quiet: bool
+
+
+_OPTIONS = (
+    click.argument("target", metavar="URL|lab:NAME"),
+    click.option(
+        "--suite",
+        default="check",
+        show_default=True,
+        metavar="ID|FILE",
+        help="What to run: see `kvcanary suites`; a suite of your own by its path.",
+    ),
+    click.option("--model", help="Model to test. Default: the only one that the server lists."),
+    click.option(
+        "--context",
+        "context_tokens",
+        type=click.IntRange(1, MAX_CONTEXT),
+        metavar="TOKENS",
+        help="Context limit that the deployment promises. Default: what the server tells.",
+    ),
+    click.option(
+        "--api",
+        type=click.Choice(["chat", "completions"]),
+        default="chat",
+        show_default=True,
+        help="Which OpenAI-compatible call to use.",
+    ),
+    click.option(
+        "--stream/--no-stream", default=True, show_default=True, help="Ask for streamed answers."
+    ),
+    click.option(
+        "--tokens",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Prompt tokens that the plan may send. Default: the suite's.",
+    ),
+    click.option(
+        "--minutes",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="M",
+        help="Minutes that the plan may take. Default: the suite's.",
+    ),
+    click.option(
+        "--tpm",
+        "tokens_per_minute",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Tokens a minute that the API key allows: the run is paced to it.",
+    ),
+    click.option(
+        "--concurrency",
+        type=click.IntRange(1, 256),
+        default=4,
+        show_default=True,
+        help="Most requests in flight, victims apart.",
+    ),
+    click.option(
+        "--deadline",
+        "deadline_seconds",
+        type=click.FloatRange(min=0.1),
+        default=900.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Longest wait for one request.",
+    ),
+    click.option(
+        "--api-key-env",
+        default=KEY_VARIABLE,
+        show_default=True,
+        metavar="VARIABLE",
+        help="Environment variable that holds the API key.",
+    ),
+    click.option(
+        "--ca-file",
+        type=click.Path(exists=True, dir_okay=False),
+        help="PEM file of a private CA.",
+    ),
+    click.option("--trust-env", is_flag=True, help="Take proxies from the environment."),
+    click.option(
+        "--trust-discovered",
+        is_flag=True,
+        help="Send the API key to workers that the front door names, too.",
+    ),
+    click.option(
+        "--contact",
+        metavar="TEXT",
+        help="Whom to ask about the test: stands in every prompt. "
+        "Default: whoever runs this endpoint.",
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="No progress on standard error."),
+)
+
+
+def run_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Adds the options and hands them over as ``choices``."""
+
+    @functools.wraps(command)
+    def with_choices(**values: object) -> int:
+        mine = {name: values.pop(name) for name in Choices.__dataclass_fields__}
+        return command(choices=Choices(**mine), **values)  # type: ignore[arg-type]
+
+    for option in reversed(_OPTIONS):
+        with_choices = option(with_choices)
+    return with_choices
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A run's identity and where its record goes, known before it starts."""
+
+    identity: "RunIdentity"
+    path: Path
+
+
+def new_record(path: Path | None) -> Record:
+    """A new run's identity; ``path`` as given, or a new file in the user's state folder."""
+    from kvcanary.run import default_record_path, new_identity
+
+    now = time.time()
+    identity = new_identity(now)
+    return Record(identity, path or default_record_path(identity, now))
+
+
+async def run(choices: Choices, record: Record, *, only_plan: bool = False) -> "Result":
+    """One run as chosen, with its lab if it has one."""
+    from kvcanary.cli.targets import opened
+    from kvcanary.probing.buying import Budget
+    from kvcanary.probing.endpoint import Api, Endpoint, SecretKey
+    from kvcanary.report.progress import progress
+    from kvcanary.run import DEFAULT_CONTACT, Options, resolve_model, run_check
+
+    key = os.environ.get(choices.api_key_env)
+    async with opened(choices.target) as place:
+        endpoint = Endpoint(
+            base_url=place.base_url,
+            model=choices.model or place.model or "?",
+            api=Api(choices.api),
+            stream=choices.stream,
+            api_key=SecretKey(key) if key else None,
+            ca_file=choices.ca_file,
+            trust_env=choices.trust_env,
+        )
+        endpoint = await resolve_model(endpoint, choices.model or place.model)
+        options = Options(
+            target=place.name,
+            suite=choices.suite,
+            context_tokens=choices.context_tokens or place.context_tokens,
+            concurrency=choices.concurrency,
+            deadline_seconds=choices.deadline_seconds,
+            contact=choices.contact or DEFAULT_CONTACT,
+            trust_discovered=choices.trust_discovered,
+            budget=Budget(
+                tokens=choices.tokens,
+                seconds=None if choices.minutes is None else 60.0 * choices.minutes,
+                tokens_per_minute=choices.tokens_per_minute,
+            ),
+            only_plan=only_plan,
+            record=record.path,
+            identity=record.identity,
+        )
+        with progress(quiet=choices.quiet) as listener:
+            return await run_check(endpoint, options, listener)

@@ -1,0 +1,26 @@
+"""``kvcanary suites``: which probes run together, what they require."""
+
+import click
+
+
+@click.command(short_help="Which probes run together, and what they require.")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+def suites(files: tuple[str, ...]) -> int:
+    """List the shipped suites, or check FILEs of your own and show them."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from kvcanary.probing.grammar import load_probe, load_suite, shipped
+
+    console = Console()
+    for reference in files or shipped("suites"):
+        suite = load_suite(reference)
+        console.print(Text(suite.id, "bold"), Text(suite.title), highlight=False)
+        console.print(Text(f"  probes     {', '.join(load_probe(p).id for p in suite.probes)}"))
+        console.print(Text(f"  requires   {', '.join(c.value for c in suite.requires)}"))
+        limits = [f"{suite.tokens} tokens"] if suite.tokens else []
+        limits += [f"{suite.minutes:g} minutes"] if suite.minutes else []
+        console.print(Text(f"  budget     {', '.join(limits) or 'no limit'}"))
+        if suite.stop_on_leak:
+            console.print(Text("  ends at the first leak"))
+    return 0

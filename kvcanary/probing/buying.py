@@ -1,0 +1,162 @@
+"""Prices, and what to buy within a budget: the most danger per token first.
+
+A reader's danger is its step's, divided by its place in the stratum: the first answer in a stratum tells
+most. So a budget too small for everything buys one answer of each dangerous length before a second one
+of any, and the least useful plan is one fill and one request in the window.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kvcanary.probing.plan import Plan, Planned, Stage
+from kvcanary.probing.sizing import Calibration
+from kvcanary.record.exchange import Purpose
+from kvcanary.record.run import PlanNote, StagePrice
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a run may spend on its plan; None: no limit. Confirmations of a loss come on top."""
+
+    tokens: int | None = None
+    seconds: float | None = None
+    tokens_per_minute: int | None = None
+    """What the API key allows: paces the run and rules out prompts that never pass."""
+
+
+NO_LIMIT = Budget()
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """``seconds`` is None where calibration could not time anything."""
+
+    tokens: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """Exchanges that are bought together."""
+
+    stage: int
+    exchanges: tuple[Planned, ...]
+    danger: float
+    tokens: int
+    seconds: float
+
+
+def price(exchanges: Sequence[Planned], in_flight: int, calibration: Calibration) -> Price:
+    """Prompt tokens, and seconds if prefill takes one prompt at a time and decode ``in_flight``."""
+    tokens = sum(e.tokens for e in exchanges)
+    if calibration.first_token is None:
+        return Price(tokens, None)
+    prefill = sum(calibration.first_token.seconds(e.tokens) for e in exchanges)
+    output = sum(e.max_tokens for e in exchanges if e.purpose is not Purpose.FILL)
+    decode = output * (calibration.output_token_seconds or 0.0) / max(1, in_flight)
+    return Price(tokens, prefill + decode)
+
+
+def plan_price(plan: Plan, calibration: Calibration, budget: Budget) -> Price:
+    """The whole plan, paced as the key allows."""
+    prices = [price(stage.exchanges, stage.in_flight, calibration) for stage in plan.stages]
+    tokens = sum(p.tokens for p in prices)
+    known = [p.seconds for p in prices if p.seconds is not None]
+    seconds = sum(known) if len(known) == len(prices) else None
+    if budget.tokens_per_minute:
+        seconds = max(seconds or 0.0, 60.0 * tokens / budget.tokens_per_minute)
+    return Price(tokens, seconds)
+
+
+def plan_note(plan: Plan, calibration: Calibration, budget: Budget) -> PlanNote:
+    """The plan as the record keeps it."""
+    total = plan_price(plan, calibration, budget)
+    stages = []
+    for stage in plan.stages:
+        cost = price(stage.exchanges, stage.in_flight, calibration)
+        stages.append(
+            StagePrice(
+                stratum=stage.group,
+                purpose=_serves(stage),
+                requests=len(stage.exchanges),
+                longest_tokens=max(e.tokens for e in stage.exchanges),
+                prompt_tokens=cost.tokens,
+                seconds=cost.seconds,
+            )
+        )
+    return PlanNote(
+        stages=tuple(stages),
+        requests=len(plan.exchanges),
+        prompt_tokens=total.tokens,
+        seconds=total.seconds,
+        skipped=plan.skipped,
+    )
+
+
+def _serves(stage: Stage) -> str:
+    """What a stage is bought for, in a few words."""
+    if stage.hold:
+        return "dirties the pool: isolation"
+    if any(e.purpose is Purpose.CONTROL for e in stage.exchanges):
+        return "control of the other strata"
+    return "ownership and isolation at this length"
+
+
+def buy(plan: Plan, budget: Budget, calibration: Calibration) -> Plan:
+    """The plan within the budget; what was not bought is said in ``skipped``."""
+    bought: dict[int, list[Planned]] = {}
+    notes: dict[str, str] = {}
+    tokens, seconds = 0, 0.0
+    for item in sorted(_items(plan, calibration), key=lambda i: -i.danger / max(1, i.tokens)):
+        stage = plan.stages[item.stage]
+        longest = max(e.tokens for e in item.exchanges)
+        if budget.tokens_per_minute and longest > budget.tokens_per_minute:
+            notes[stage.group] = f"{longest:,} tokens are more than the key may send in a minute"
+            continue
+        paced = 60.0 * item.tokens / budget.tokens_per_minute if budget.tokens_per_minute else 0.0
+        cost = max(item.seconds, paced)
+        if _beyond(tokens + item.tokens, budget.tokens) or _beyond(seconds + cost, budget.seconds):
+            notes[stage.group] = "not bought: beyond the budget"
+            continue
+        bought.setdefault(item.stage, []).extend(item.exchanges)
+        tokens, seconds = tokens + item.tokens, seconds + cost
+    stages, skipped = [], list(plan.skipped)
+    for index, stage in enumerate(plan.stages):
+        kept = tuple(e for e in stage.exchanges if e in bought.get(index, ()))
+        if kept:
+            stages.append(replace(stage, exchanges=kept))
+        missing = sum(e.purpose is not Purpose.BYSTANDER for e in stage.exchanges) - sum(
+            e.purpose is not Purpose.BYSTANDER for e in kept
+        )
+        if missing:
+            skipped.append(f"{stage.group}: {missing} of its requests {notes[stage.group]}")
+    return replace(plan, stages=tuple(stages), skipped=tuple(skipped))
+
+
+def _items(plan: Plan, calibration: Calibration) -> list[_Item]:
+    items = []
+    for index, stage in enumerate(plan.stages):
+        if stage.hold:
+            items.append(_item(index, stage, stage.exchanges, stage.danger, calibration))
+            continue
+        beside = tuple(e for e in stage.exchanges if e.purpose is Purpose.BYSTANDER)
+        readers = [e for e in stage.exchanges if e.purpose is not Purpose.BYSTANDER]
+        for place, reader in enumerate(readers, start=1):
+            together = (reader, *beside) if place == 1 else (reader,)
+            items.append(_item(index, stage, together, stage.danger / place, calibration))
+    return items
+
+
+def _item(
+    index: int,
+    stage: Stage,
+    exchanges: tuple[Planned, ...],
+    danger: float,
+    calibration: Calibration,
+) -> _Item:
+    cost = price(exchanges, stage.in_flight, calibration)
+    return _Item(index, exchanges, danger, cost.tokens, cost.seconds or 0.0)
+
+
+def _beyond(value: float, limit: float | None) -> bool:
+    return limit is not None and value > limit

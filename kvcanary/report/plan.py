@@ -1,0 +1,52 @@
+"""The plan as a person reads it: what is sent, for what, at which price; what is left out."""
+
+from rich.console import Console
+from rich.text import Text
+
+from kvcanary.record.run import PlanNote, RunRecord
+from kvcanary.report.tables import table
+
+
+def print_plan(console: Console, note: PlanNote, record: RunRecord | None) -> None:
+    """Write the plan. ``record``: the calibration behind it, where there was one."""
+    rows = table("stratum", ">requests", ">each up to", ">tokens", ">time", "serves")
+    for stage in note.stages:
+        rows.add_row(
+            f"  {stage.stratum}",
+            str(stage.requests),
+            f"{stage.longest_tokens:,}",
+            f"{stage.prompt_tokens:,}",
+            _duration(stage.seconds),
+            stage.purpose,
+        )
+    console.print(rows, highlight=False)
+    console.print(
+        Text(
+            f"\n{note.requests} requests, {note.prompt_tokens:,} prompt tokens, "
+            f"time {_duration(note.seconds)}; each loss of a label is sent again up to 4 times on top."
+        ),
+        soft_wrap=True,
+    )
+    for skipped in note.skipped:
+        console.print(Text(f"not in it: {skipped}", "yellow"), soft_wrap=True)
+    calibration = record.calibration if record else None
+    if calibration is None:
+        console.print(Text("Nothing was measured: tokens are estimates, times unknown.", "dim"))
+    elif calibration.first_token:
+        fit = calibration.first_token
+        console.print(
+            Text(
+                f"times from {fit.samples} first tokens of prompts up to {fit.longest_tokens:,} tokens: "
+                f"{1e6 * fit.per_token_seconds:,.2f} s per million tokens (95 %: "
+                f"{1e6 * fit.low_per_token_seconds:,.2f} to {1e6 * fit.high_per_token_seconds:,.2f}), "
+                "stretched in a straight line",
+                "dim",
+            ),
+            soft_wrap=True,
+        )
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
