@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kvcanary.cli.output import OutputFormat, Reports, concluded, reports_option
+from kvcanary.cli.output import OutputFormat, Reports, concluded, output_option, reports_option
 from kvcanary.cli.running import Choices, new_record, run, run_options
 
 
@@ -22,14 +22,7 @@ from kvcanary.cli.running import Choices, new_record, run, run_options
     metavar="COMMAND",
     help="Run this when a leak was found, with a redacted JSON summary on its standard input.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(OutputFormat),
-    default=OutputFormat.TEXT,
-    show_default=True,
-    help="What is printed on standard output.",
-)
+@output_option
 def check(
     choices: Choices,
     record: Path | None,

@@ -53,6 +53,19 @@ def reports_option(command: Callable[..., int]) -> Callable[..., int]:
     )(command)
 
 
+def output_option(command: Callable[..., int]) -> Callable[..., int]:
+    """``-o text|json``. The words are given one by one: a Choice of the enum itself takes its names."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice([form.value for form in OutputFormat]),
+        default=OutputFormat.TEXT.value,
+        show_default=True,
+        callback=lambda _ctx, _param, value: OutputFormat(value),
+        help="What is printed on standard output.",
+    )(command)
+
+
 def concluded(
     run: "Coroutine[Any, Any, Result]",
     path: Path,

@@ -4,20 +4,13 @@ from pathlib import Path
 
 import click
 
-from kvcanary.cli.output import OutputFormat, Reports, reports_option, show
+from kvcanary.cli.output import OutputFormat, Reports, output_option, reports_option, show
 
 
 @click.command(short_help="Show a recorded run again.")
 @click.argument("record", type=click.Path(path_type=Path))
 @reports_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(OutputFormat),
-    default=OutputFormat.TEXT,
-    show_default=True,
-    help="What is printed on standard output.",
-)
+@output_option
 def report(record: Path, reports: Reports, output: OutputFormat) -> int:
     """Print RECORD, complete or partial, and write reports from it. Sends nothing.
 
