@@ -7,19 +7,26 @@ Nothing here knows what kvcanary plants in its prompts.
 """
 
 from kvcanary.lab.clock import Clock, ManualClock, WallClock
+from kvcanary.lab.free_list import FreeListPolicy
 from kvcanary.lab.lab import Lab
+from kvcanary.lab.routing import Routing
 from kvcanary.lab.scenario import Scenario, scenario_named, scenario_names, scenarios
-from kvcanary.lab.truth import PageTruth, ReadTruth, Truth
+from kvcanary.lab.sglang_info import WorkerAddress
+from kvcanary.lab.truth import PageTruth, ReadTruth, RouteTruth, Truth
 
 __all__ = [
     "Clock",
+    "FreeListPolicy",
     "Lab",
     "ManualClock",
     "PageTruth",
     "ReadTruth",
+    "RouteTruth",
+    "Routing",
     "Scenario",
     "Truth",
     "WallClock",
+    "WorkerAddress",
     "scenario_named",
     "scenario_names",
     "scenarios",

@@ -1,10 +1,9 @@
-"""The decode worker: reserves pages, waits for "transfer complete", then attends over them all."""
+"""A rank of a decode worker: reserves pages, waits for "transfer complete", then attends over them all."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -45,22 +44,23 @@ class _Row:
     seen: int = -1
 
 
-class DecodeWorker:
-    """Queue, pool and running batch of one decode worker. It has no prefix cache."""
+class DecodeRank:
+    """Queue, pool and running batch of one rank of a decode worker. It has no prefix cache."""
 
     role = "decode"
     evictable_pages = 0
 
     def __init__(
         self,
+        number: int,
         scenario: Scenario,
         pool: Pool,
         model: ModelShape,
         tokenizer: Tokenizer,
         truth: Truth,
         clock: Clock,
-        on_reserved: Callable[[], None],
     ) -> None:
+        self.number = number
         self.pool = pool
         self.limits = Limits(scenario.context_tokens, pool.tokens)
         self.counters = Counters()
@@ -69,7 +69,6 @@ class DecodeWorker:
         self._tokenizer = tokenizer
         self._truth = truth
         self._clock = clock
-        self._on_reserved = on_reserved
         self._prealloc: deque[Room] = deque()
         self._transferring: set[Room] = set()
         self._running: dict[Room, _Row] = {}
@@ -108,9 +107,10 @@ class DecodeWorker:
         while self._prealloc and self._has_room(self._prealloc[0]):
             room = self._prealloc.popleft()
             pages = self.pool.pages_for(room.request.prompt_tokens)
-            room.decode_table = self.pool.allocate(pages, room.request.serial)
+            table = self.pool.allocate(pages, room.request.serial)
+            assert table is not None  # noqa: S101 - there is room
             self._transferring.add(room)
-            self._on_reserved()
+            room.reserve(table)
 
     def _has_room(self, room: Room) -> bool:
         """Whether the prompt fits beside the output that everybody may still write."""

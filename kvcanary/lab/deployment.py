@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from functools import partial
 from itertools import count
 
 from kvcanary.lab.clock import Clock
-from kvcanary.lab.decode import DecodeWorker
+from kvcanary.lab.decode import DecodeRank
 from kvcanary.lab.limits import (
     Refusal,
+    no_such_rank,
     output_over_context,
     over_context,
     over_context_with_output,
 )
 from kvcanary.lab.model import ModelShape
 from kvcanary.lab.pool import Pool
-from kvcanary.lab.prefill import PrefillWorker
+from kvcanary.lab.prefill import PrefillRank
 from kvcanary.lab.room import Aborted, End, LabRequest, Refused, Room, Sampling
+from kvcanary.lab.router import Route, Router
 from kvcanary.lab.scenario import Scenario, WorkerShape
 from kvcanary.lab.tokenizer import IntArray, Tokenizer
-from kvcanary.lab.truth import Truth, Witness
+from kvcanary.lab.truth import RouteTruth, Truth, Witness
+from kvcanary.lab.worker import AnyWorker, Rank, Worker
 
 _CRASHED = Refusal("Internal server error", by="decode", status=500)
 
 
 class Deployment:
-    """One prefill and one decode worker of a scenario, and the truth about their pages."""
+    """The prefill and decode workers of a scenario, their router, and the truth about their pages.
+
+    Worker names are ``P1, P2, ...`` and ``D1, D2, ...``.
+    """
 
     def __init__(
         self, scenario: Scenario, *, seed: int, tokenizer: Tokenizer, clock: Clock
@@ -33,37 +41,67 @@ class Deployment:
         self.scenario = scenario
         self.truth = Truth()
         self.tokenizer = tokenizer
+        self._clock = clock
         self._serials = count(1)
-        self._open: set[Room] = set()
+        self._open: dict[Room, Route] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        model = ModelShape(
+        self._model = ModelShape(
             seed=seed,
             suffix_tokens=scenario.suffix_tokens,
             copy_error_rate=scenario.copy_error_rate,
             prior=int(tokenizer.encode(" the")[0]),
         )
-        self.decode = DecodeWorker(
-            scenario,
-            self._pool(scenario.decode),
-            model,
-            tokenizer,
-            self.truth,
-            clock,
-            on_reserved=lambda: self.prefill.wake(),
+        version = scenario.engine_version
+        self.prefill_workers = tuple(
+            Worker(f"P{number}", version, partial(self._prefill_ranks, shape))
+            for number, shape in enumerate(scenario.prefill_shapes, 1)
         )
-        self.prefill = PrefillWorker(
-            scenario, self._pool(scenario.prefill), self.decode, model, clock
+        self.decode_workers = tuple(
+            Worker(f"D{number}", version, partial(self._decode_ranks, shape))
+            for number, shape in enumerate(scenario.decode_shapes, 1)
+        )
+        self._router = Router(
+            self.prefill_workers, self.decode_workers, scenario.routing, seed=seed
         )
 
-    def _pool(self, shape: WorkerShape) -> Pool:
+    def _prefill_ranks(self, shape: WorkerShape) -> tuple[PrefillRank, ...]:
+        return tuple(
+            PrefillRank(number, self.scenario, pool, self._model, self._clock)
+            for number, pool in enumerate(self._pools(shape))
+        )
+
+    def _decode_ranks(self, shape: WorkerShape) -> tuple[DecodeRank, ...]:
+        return tuple(
+            DecodeRank(
+                number, self.scenario, pool, self._model, self.tokenizer, self.truth, self._clock
+            )
+            for number, pool in enumerate(self._pools(shape))
+        )
+
+    def _pools(self, shape: WorkerShape) -> Iterable[Pool]:
         page_tokens = self.scenario.page_tokens
-        witness = Witness(shape.pool_tokens, page_tokens)
-        return Pool(shape.pool_tokens, page_tokens, shape.free_list, witness)
+        for tokens in shape.rank_pool_tokens:
+            yield Pool(tokens, page_tokens, shape.free_list, Witness(tokens, page_tokens))
 
     @property
-    def workers(self) -> tuple[PrefillWorker, DecodeWorker]:
-        """Both workers, prefill first."""
-        return self.prefill, self.decode
+    def workers(self) -> tuple[AnyWorker, ...]:
+        """All workers, prefill first."""
+        return (*self.prefill_workers, *self.decode_workers)
+
+    @property
+    def prefill(self) -> PrefillRank:
+        """Rank 0 of the first prefill worker."""
+        return self.prefill_workers[0].ranks[0]
+
+    @property
+    def decode(self) -> DecodeRank:
+        """Rank 0 of the first decode worker."""
+        return self.decode_workers[0].ranks[0]
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """The ranks of all workers, prefill first."""
+        return tuple(rank for worker in self.workers for rank in worker.ranks)
 
     @property
     def open_requests(self) -> int:
@@ -71,18 +109,22 @@ class Deployment:
         return len(self._open)
 
     def start(self) -> None:
-        """Start the workers' loops."""
+        """Start the loops of all ranks."""
         for worker in self.workers:
-            task = asyncio.create_task(worker.run(), name=f"lab {worker.role} worker")
-            task.add_done_callback(self._stopped)
+            self._start(worker)
+
+    def _start(self, worker: AnyWorker) -> None:
+        for rank in worker.ranks:
+            task = asyncio.create_task(rank.run(), name=f"lab {worker.name} rank {rank.number}")
+            task.add_done_callback(partial(self._stopped, worker))
             self._tasks.append(task)
 
     async def stop(self) -> None:
         """Abort what is open and stop the loops.
 
-        Raises what a worker's loop died of, if it did.
+        Raises what a rank's loop died of, if it did.
         """
-        self._end_all(Aborted())
+        self._end_all(self._open, Aborted())
         for task in self._tasks:
             task.cancel()
         ends = await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -91,9 +133,17 @@ class Deployment:
                 raise end
 
     def front_refusal(
-        self, prompt_tokens: int, max_new_tokens: int | None, *, chat: bool
+        self,
+        prompt_tokens: int,
+        max_new_tokens: int | None,
+        *,
+        chat: bool,
+        rank: int | None = None,
     ) -> Refusal | None:
-        """What is refused before any worker sees it: lengths beyond the context limit."""
+        """What is refused before any rank sees it: lengths beyond the context limit, and DP ranks
+        that no worker has."""
+        if rank is not None and not self._has_rank(rank):
+            return no_such_rank(rank)
         context, output = self.scenario.context_tokens, max_new_tokens or 0
         if chat and output > context:
             return output_over_context(output, context)
@@ -103,31 +153,67 @@ class Deployment:
             return over_context_with_output(prompt_tokens, output, context)
         return None
 
+    def _has_rank(self, rank: int) -> bool:
+        return 0 <= rank < max(len(worker.ranks) for worker in self.workers)
+
     def submit(
-        self, name: str, prompt_ids: IntArray, sampling: Sampling, *, salt: str, streaming: bool
+        self,
+        name: str,
+        prompt_ids: IntArray,
+        sampling: Sampling,
+        *,
+        salt: str,
+        streaming: bool,
+        rank: int | None = None,
     ) -> Room:
-        """Hand a request to both workers, as a prefill/decode router does."""
+        """Hand a request to a prefill and a decode worker, as a prefill/decode router does.
+
+        ``rank``: the DP rank that the client asked for.
+        """
         serial = next(self._serials)
-        self.truth.named(serial, name)
-        room = Room(LabRequest(serial, name, prompt_ids, sampling, salt, streaming), self._ended)
-        self._open.add(room)
-        self.decode.receive(room)
+        route = self._router.route(prompt_ids[: self.scenario.page_tokens].tobytes(), rank)
+        self.truth.submitted(serial, name, _as_truth(route))
+        room = Room(
+            LabRequest(serial, name, prompt_ids, sampling, salt, streaming),
+            on_reserved=route.prefill.wake,
+            on_end=self._ended,
+        )
+        self._open[room] = route
+        route.count(+1)
+        route.decode.receive(room)
         if not room.ended:
-            self.prefill.receive(room)
+            route.prefill.receive(room, route.decode)
         return room
 
     def _ended(self, room: Room, end: End) -> None:
-        self._open.discard(room)
+        route = self._open.pop(room)
+        route.count(-1)
         if isinstance(end, Aborted):
-            for worker in self.workers:
-                worker.counters.aborted_requests += 1
-        self.decode.retire(room)
-        self.prefill.wake()
+            for rank in (route.prefill, route.decode):
+                rank.counters.aborted_requests += 1
+        route.decode.retire(room)
+        route.prefill.wake()
 
-    def _end_all(self, end: End) -> None:
-        for room in tuple(self._open):
+    def _end_all(self, rooms: Iterable[Room], end: End) -> None:
+        for room in tuple(rooms):
             room.end(end)
 
-    def _stopped(self, task: asyncio.Task[None]) -> None:
+    def _open_at(self, worker: AnyWorker) -> list[Room]:
+        return [
+            room
+            for room, route in self._open.items()
+            if worker in (route.prefill_worker, route.decode_worker)
+        ]
+
+    def _stopped(self, worker: AnyWorker, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            self._end_all(Refused(_CRASHED))
+            self._end_all(self._open_at(worker), Refused(_CRASHED))
+
+
+def _as_truth(route: Route) -> RouteTruth:
+    return RouteTruth(
+        prefill=route.prefill_worker.name,
+        prefill_rank=route.prefill.number,
+        decode=route.decode_worker.name,
+        decode_rank=route.decode.number,
+    )

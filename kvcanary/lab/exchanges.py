@@ -67,8 +67,12 @@ class FrontDoor:
             return refused(Refusal(str(error), by="front"), name)
         except ClientDisconnect:
             return Response(status_code=_CLIENT_GONE)
+        rank = asked.rank
+        header = request.headers.get("x-data-parallel-rank")
+        if header is not None:
+            rank = int(header) if header.isdecimal() else -1
         refusal = self.deployment.front_refusal(
-            len(asked.prompt_ids), asked.sampling.max_new_tokens, chat=chat
+            len(asked.prompt_ids), asked.sampling.max_new_tokens, chat=chat, rank=rank
         )
         if refusal is not None:
             return refused(refusal, name)
@@ -85,6 +89,7 @@ class FrontDoor:
             asked.sampling,
             salt=asked.cache_salt,
             streaming=asked.stream,
+            rank=rank,
         )
         if asked.stream:
             return EventStream(room, shape, name)

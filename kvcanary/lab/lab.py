@@ -8,12 +8,13 @@ from types import TracebackType
 from typing import Self
 
 from kvcanary.lab.clock import Clock, WallClock
-from kvcanary.lab.decode import DecodeWorker
+from kvcanary.lab.decode import DecodeRank
 from kvcanary.lab.deployment import Deployment
-from kvcanary.lab.prefill import PrefillWorker
+from kvcanary.lab.prefill import PrefillRank
 from kvcanary.lab.scenario import Scenario
 from kvcanary.lab.server import HttpServer, listen
 from kvcanary.lab.sglang_http import router_app, worker_app
+from kvcanary.lab.sglang_info import WorkerAddress
 from kvcanary.lab.tokenizer import lab_tokenizer
 from kvcanary.lab.truth import Truth
 
@@ -49,7 +50,7 @@ class Lab:
         self._api_key = api_key
         self._servers: list[HttpServer] = []
         self.url = ""
-        self.worker_urls: tuple[tuple[str, str], ...] = ()
+        self.workers: tuple[WorkerAddress, ...] = ()
 
     @property
     def model_name(self) -> str:
@@ -62,13 +63,18 @@ class Lab:
         return self.deployment.truth
 
     @property
-    def prefill(self) -> PrefillWorker:
-        """The prefill worker itself."""
+    def worker_urls(self) -> tuple[tuple[str, str], ...]:
+        """Role and URL of each worker."""
+        return tuple((worker.role, worker.url) for worker in self.workers)
+
+    @property
+    def prefill(self) -> PrefillRank:
+        """Rank 0 of the first prefill worker."""
         return self.deployment.prefill
 
     @property
-    def decode(self) -> DecodeWorker:
-        """The decode worker itself."""
+    def decode(self) -> DecodeRank:
+        """Rank 0 of the first decode worker."""
         return self.deployment.decode
 
     async def __aenter__(self) -> Self:
@@ -78,7 +84,7 @@ class Lab:
             self._add_workers()
         app = router_app(
             self.deployment,
-            self.worker_urls,
+            self.workers,
             front_door_only=self._front_door_only,
             api_key=self._api_key,
         )
@@ -101,13 +107,14 @@ class Lab:
             self._servers.clear()
 
     def _add_workers(self) -> None:
-        urls = []
+        addresses = []
         for worker in self.deployment.workers:
             listener = listen(self._host, 0)
-            urls.append((worker.role, self._url_of(listener)))
+            url = self._url_of(listener)
+            addresses.append(WorkerAddress(worker.name, worker.role, url, len(worker.ranks)))
             app = worker_app(self.deployment, worker, api_key=self._api_key)
             self._servers.append(HttpServer(app, listener))
-        self.worker_urls = tuple(urls)
+        self.workers = tuple(addresses)
 
     def _url_of(self, listener: socket.socket) -> str:
         host = f"[{self._host}]" if ":" in self._host else self._host

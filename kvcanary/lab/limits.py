@@ -65,6 +65,11 @@ def output_over_context(output_tokens: int, context_tokens: int) -> Refusal:
     )
 
 
+def no_such_rank(rank: int) -> Refusal:
+    """A request asks for a DP rank that there is not."""
+    return Refusal(f"data_parallel_rank {rank} is out of range", by="front")
+
+
 def over_pool(prompt_tokens: int, max_req_input_len: int, by: str) -> Refusal:
     """The prompt does not fit a worker's pool."""
     return Refusal(

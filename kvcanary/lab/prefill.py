@@ -1,4 +1,4 @@
-"""The prefill worker: computes prompts one after another and sends their pages to decode."""
+"""A rank of a prefill worker: computes prompts one after another and sends their pages to decode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from kvcanary.lab.clock import Clock
 from kvcanary.lab.counters import Counters
-from kvcanary.lab.decode import DecodeWorker
+from kvcanary.lab.decode import DecodeRank
 from kvcanary.lab.limits import Limits, Refusal, over_pool
 from kvcanary.lab.model import Continuation, ModelShape, resident
 from kvcanary.lab.pool import Pool
@@ -24,13 +24,14 @@ _EMPTY: IntArray = np.empty(0, np.int32)
 
 @dataclass(eq=False)
 class _Job:
-    """What the prefill worker thinks of one request.
+    """What prefill thinks of one request, and the rank of decode that waits for its pages.
 
     ``ids``: what it computes. ``pending_abort``: it refused the request; whether that ends the
     request depends on the gate. ``table``: its pages, of which the first ``hits`` were cached.
     """
 
     room: Room
+    decode: DecodeRank
     ids: IntArray
     pending_abort: Refusal | None = None
     keys: list[bytes] = field(default_factory=list)
@@ -38,20 +39,20 @@ class _Job:
     hits: int = 0
 
 
-class PrefillWorker:
-    """Queue, pool and prefix cache of one prefill worker, which feeds one decode worker."""
+class PrefillRank:
+    """Queue, pool and prefix cache of one rank of a prefill worker."""
 
     role = "prefill"
 
     def __init__(
-        self, scenario: Scenario, pool: Pool, decode: DecodeWorker, model: ModelShape, clock: Clock
+        self, number: int, scenario: Scenario, pool: Pool, model: ModelShape, clock: Clock
     ) -> None:
+        self.number = number
         self.pool = pool
         self.limits = Limits(scenario.context_tokens, pool.tokens)
         self.counters = Counters()
         self.cache = PrefixCache()
         self._scenario = scenario
-        self._decode = decode
         self._model = model
         self._clock = clock
         self._waiting: deque[_Job] = deque()
@@ -84,13 +85,13 @@ class PrefillWorker:
 
     # -------------------------------------------------------------------------------- the steps
 
-    def receive(self, room: Room) -> None:
+    def receive(self, room: Room, decode: DecodeRank) -> None:
         """Check the length, mark a refusal, and let the queue's door decide (S30233).
 
         A refused prompt is replaced by one placeholder token, so that nothing downstream has to
         cope with its length.
         """
-        job = _Job(room, room.request.prompt_ids)
+        job = _Job(room, decode, room.request.prompt_ids)
         if len(job.ids) >= self.limits.max_req_input_len:
             job.pending_abort = over_pool(len(job.ids), self.limits.max_req_input_len, by=self.role)
             job.ids = np.array([PLACEHOLDER], np.int32)
@@ -182,10 +183,10 @@ class PrefillWorker:
             await self._clock.sleep(seconds)
             if room.ended or room.decode_table is None:
                 break
-            self._decode.pool.receive(room.decode_table[at : at + len(pages)], self.pool, pages)
+            job.decode.pool.receive(room.decode_table[at : at + len(pages)], self.pool, pages)
         else:
             cached_tokens = job.hits * page_tokens
-            self._decode.transfer_complete(room, first_token, cached_tokens)
+            job.decode.transfer_complete(room, first_token, cached_tokens)
         self._inflight -= 1
         self._release(job, computed_pages=len(job.keys))
 

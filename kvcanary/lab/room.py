@@ -86,12 +86,24 @@ class Room:
     ``decode_table``: pages that decode reserved, None before. Ends once, by whoever is first.
     """
 
-    def __init__(self, request: LabRequest, on_end: Callable[[Room, End], None]) -> None:
+    def __init__(
+        self,
+        request: LabRequest,
+        *,
+        on_reserved: Callable[[], None],
+        on_end: Callable[[Room, End], None],
+    ) -> None:
         self.request = request
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.decode_table: IntArray | None = None
         self.ended = False
+        self._on_reserved = on_reserved
         self._on_end = on_end
+
+    def reserve(self, table: IntArray) -> None:
+        """Decode has these pages for the prompt: prefill may begin."""
+        self.decode_table = table
+        self._on_reserved()
 
     def say(self, delta: Delta) -> None:
         """Pass on a part of the answer."""

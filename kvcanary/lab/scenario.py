@@ -2,33 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kvcanary.errors import UsageError
 from kvcanary.lab.free_list import FreeListPolicy
 from kvcanary.lab.gate import Gate
+from kvcanary.lab.routing import Routing
 
 
 @dataclass(frozen=True)
 class WorkerShape:
-    """One worker's KV pool: its size in tokens and how it reuses pages."""
+    """One worker's KV pools: their sizes in tokens and how they reuse pages.
+
+    ``pool_tokens`` is DP rank 0's pool, ``more_ranks`` the pools of the others.
+    """
 
     pool_tokens: int
     free_list: FreeListPolicy = FreeListPolicy.LIFO
+    more_ranks: tuple[int, ...] = ()
+
+    @property
+    def rank_pool_tokens(self) -> tuple[int, ...]:
+        """The pool of each DP rank."""
+        return (self.pool_tokens, *self.more_ranks)
 
     def scaled(self, numerator: int, denominator: int, page_tokens: int) -> WorkerShape:
-        """The same with ``numerator / denominator`` of the pool, in whole pages."""
-        pages = self.pool_tokens * numerator // (denominator * page_tokens)
-        return replace(self, pool_tokens=max(1, pages) * page_tokens)
+        """The same with ``numerator / denominator`` of each pool, in whole pages."""
+
+        def scale(tokens: int) -> int:
+            return max(1, tokens * numerator // (denominator * page_tokens)) * page_tokens
+
+        return replace(
+            self,
+            pool_tokens=scale(self.pool_tokens),
+            more_ranks=tuple(map(scale, self.more_ranks)),
+        )
 
 
 @dataclass(frozen=True)
 class Scenario:
     """A deployment split into prefill and decode. Seconds are seconds of the lab's clock.
 
-    ``wrong`` and ``check_says`` are for people. ``reserved_decode_tokens`` is the room for output
+    ``wrong`` and ``check_says`` are for people. ``prefill`` and ``decode`` are the first workers of
+    their roles, ``more_prefill`` and ``more_decode`` the others; ``routing`` spreads requests over
+    them. ``reserved_decode_tokens`` is the room for output
     that decode wants to see free, besides the prompt's, before it admits a request
     (SGLang's ``num_reserved_decode_tokens``).
     """
@@ -51,6 +70,33 @@ class Scenario:
     model_name: str = "glm-5.3-lab"
     engine_version: str = "0.5.23"
     models_show_length: bool = True
+    more_prefill: tuple[WorkerShape, ...] = ()
+    more_decode: tuple[WorkerShape, ...] = ()
+    routing: Routing = Routing.ROUND_ROBIN
+
+    @property
+    def prefill_shapes(self) -> tuple[WorkerShape, ...]:
+        """All prefill workers."""
+        return (self.prefill, *self.more_prefill)
+
+    @property
+    def decode_shapes(self) -> tuple[WorkerShape, ...]:
+        """All decode workers."""
+        return (self.decode, *self.more_decode)
+
+    def reshaped(self, change: Callable[[WorkerShape], WorkerShape]) -> Scenario:
+        """The same deployment with each worker's shape changed."""
+        return replace(
+            self,
+            prefill=change(self.prefill),
+            decode=change(self.decode),
+            more_prefill=tuple(map(change, self.more_prefill)),
+            more_decode=tuple(map(change, self.more_decode)),
+        )
+
+    def with_free_list(self, policy: FreeListPolicy) -> Scenario:
+        """The same deployment with every pool reusing pages by ``policy``."""
+        return self.reshaped(lambda shape: replace(shape, free_list=policy))
 
     def scaled(self, *, context_tokens: int) -> Scenario:
         """The same deployment with another context limit, and pools in proportion.
@@ -58,13 +104,14 @@ class Scenario:
         For fast tests: a prompt of the whole context takes 0.1 s to compute, or what it takes at
         full speed if that is less; chunks shrink with the context.
         """
-        ratio = (context_tokens, self.context_tokens)
+
+        def scale(shape: WorkerShape) -> WorkerShape:
+            return shape.scaled(context_tokens, self.context_tokens, self.page_tokens)
+
         chunk = self.prefill_chunk_tokens * context_tokens // self.context_tokens
         return replace(
-            self,
+            self.reshaped(scale),
             context_tokens=context_tokens,
-            prefill=self.prefill.scaled(*ratio, self.page_tokens),
-            decode=self.decode.scaled(*ratio, self.page_tokens),
             prefill_chunk_tokens=max(self.page_tokens, chunk),
             prefill_tokens_per_second=min(self.prefill_tokens_per_second, context_tokens * 10.0),
             decode_step_seconds=min(self.decode_step_seconds, 0.001),
@@ -104,7 +151,32 @@ _GLM_5_3_PATCHED: Final = replace(
     check_says="capacity fails, no leak, exit 1",
     gate=Gate(sees_pending_abort=True),
 )
-_SCENARIOS: Final = {s.name: s for s in (_HEALTHY, _GLM_5_3, _GLM_5_3_PATCHED)}
+_TWO_BY_TWO: Final = replace(
+    _HEALTHY,
+    name="2x2",
+    wrong="nothing: two prefill and two decode workers, round robin over their four pairs",
+    check_says="pass, exit 0, with four pairs in the meeting matrix",
+    more_prefill=(_AMPLE,),
+    more_decode=(_AMPLE,),
+)
+_ONE_SHORT: Final = replace(
+    _TWO_BY_TWO,
+    name="2x2-one-short",
+    wrong="P2, one of two prefill workers, has the pool and the blind gate of glm-5.3: every other"
+    " long request leaks",
+    check_says="capacity, ownership and isolation fail for pairs with P2 only, exit 1",
+    more_prefill=(_SHORT,),
+)
+_RANKS: Final = replace(
+    _HEALTHY,
+    name="dp4",
+    wrong="nothing: decode has four DP ranks with a pool each, which requests meet in turn",
+    check_says="pass, exit 0, with four ranks in the meeting matrix",
+    decode=replace(_AMPLE, more_ranks=(_AMPLE.pool_tokens,) * 3),
+)
+_SCENARIOS: Final = {
+    s.name: s for s in (_HEALTHY, _GLM_5_3, _GLM_5_3_PATCHED, _TWO_BY_TWO, _ONE_SHORT, _RANKS)
+}
 
 
 def scenario_names() -> tuple[str, ...]:

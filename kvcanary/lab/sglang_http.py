@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
@@ -19,7 +18,7 @@ from kvcanary.lab.deployment import Deployment
 from kvcanary.lab.exchanges import BodyReader, FrontDoor, read_body, refused
 from kvcanary.lab.limits import Refusal
 from kvcanary.lab.sglang_info import (
-    Worker,
+    WorkerAddress,
     loads,
     model_info,
     models,
@@ -29,6 +28,7 @@ from kvcanary.lab.sglang_info import (
 )
 from kvcanary.lab.sglang_metrics import CONTENT_TYPE, WorkerCollector, exposition
 from kvcanary.lab.sglang_requests import BadBodyError, parse_tokenize
+from kvcanary.lab.worker import AnyWorker
 
 _OPEN_PATHS: Final = ("/health", "/ready", "/metrics")
 
@@ -69,7 +69,7 @@ async def _healthy(_: Request) -> Response:
 
 def router_app(
     deployment: Deployment,
-    worker_urls: tuple[tuple[str, str], ...],
+    addresses: tuple[WorkerAddress, ...],
     *,
     front_door_only: bool,
     api_key: str | None,
@@ -84,19 +84,19 @@ def router_app(
         Route("/health", _healthy),
     ]
     if not front_door_only:
-        count = len(worker_urls)
+        count = len(addresses)
         router = {"router_manager": True, "routers_count": 1, "workers_count": count}
         routes += [
-            Route("/workers", _answers(partial(router_workers, scenario, worker_urls))),
+            Route("/workers", _answers(partial(router_workers, scenario, addresses))),
             Route("/get_server_info", _answers(lambda: router)),
         ]
     return _app(routes, api_key)
 
 
-def worker_app(deployment: Deployment, worker: Worker, *, api_key: str | None) -> Starlette:
+def worker_app(deployment: Deployment, worker: AnyWorker, *, api_key: str | None) -> Starlette:
     """What a worker tells on a port of its own."""
     scenario = deployment.scenario
-    collector = WorkerCollector(scenario, worker, time.time())
+    collector = WorkerCollector(scenario, worker)
 
     async def metrics(_: Request) -> Response:
         return Response(exposition(collector), headers={"content-type": CONTENT_TYPE})
@@ -112,7 +112,7 @@ def worker_app(deployment: Deployment, worker: Worker, *, api_key: str | None) -
     routes = [
         Route("/server_info", info),
         Route("/get_server_info", info),
-        Route("/v1/loads", _answers(partial(loads, scenario, worker))),
+        Route("/v1/loads", _answers(partial(loads, worker))),
         Route("/model_info", _answers(partial(model_info, scenario, worker))),
         Route("/get_model_info", _answers(partial(model_info, scenario, worker))),
         Route("/v1/models", _answers(partial(models, scenario))),

@@ -8,17 +8,25 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from kvcanary.lab.decode import DecodeWorker
-from kvcanary.lab.prefill import PrefillWorker
+from kvcanary.lab.prefill import PrefillRank
 from kvcanary.lab.scenario import Scenario
 from kvcanary.lab.tokenizer import IntArray
+from kvcanary.lab.worker import AnyWorker, Rank
 
-Worker = PrefillWorker | DecodeWorker
+
+@dataclass(frozen=True)
+class WorkerAddress:
+    """Where a worker's own port is. ``role``: ``prefill`` or ``decode``; ``ranks``: its DP size."""
+
+    name: str
+    role: str
+    url: str
+    ranks: int
 
 
 @dataclass(frozen=True)
 class PoolUse:
-    """Tokens of one worker's pool; free is ``available + evictable``."""
+    """Tokens of one rank's pool; free is ``available + evictable``."""
 
     total_tokens: int
     available_tokens: int
@@ -35,10 +43,10 @@ class PoolUse:
         return round(self.used_tokens / self.total_tokens, 2)
 
 
-def pool_use(worker: Worker) -> PoolUse:
-    """How full a worker's pool is now."""
-    page = worker.pool.page_tokens
-    return PoolUse(worker.pool.tokens, worker.pool.free_pages * page, worker.evictable_pages * page)
+def pool_use(rank: Rank) -> PoolUse:
+    """How full a rank's pool is now."""
+    page = rank.pool.page_tokens
+    return PoolUse(rank.pool.tokens, rank.pool.free_pages * page, rank.evictable_pages * page)
 
 
 @dataclass(frozen=True)
@@ -51,19 +59,18 @@ class Queues:
     decode_transfer: int = 0
 
 
-def queues(worker: Worker) -> Queues:
-    """A worker's queues now."""
-    if isinstance(worker, PrefillWorker):
+def queues(rank: Rank) -> Queues:
+    """A rank's queues now."""
+    if isinstance(rank, PrefillRank):
         return Queues(
-            prefill_bootstrap=worker.queued_requests, prefill_inflight=worker.inflight_requests
+            prefill_bootstrap=rank.queued_requests, prefill_inflight=rank.inflight_requests
         )
-    return Queues(
-        decode_prealloc=worker.queued_requests, decode_transfer=worker.transferring_requests
-    )
+    return Queues(decode_prealloc=rank.queued_requests, decode_transfer=rank.transferring_requests)
 
 
-def server_info(scenario: Scenario, worker: Worker) -> dict[str, Any]:
-    """``/server_info``: resolved arguments, the pool, and (the engine's habit) key fields."""
+def server_info(scenario: Scenario, worker: AnyWorker) -> dict[str, Any]:
+    """``/server_info``: resolved arguments, the pool of rank 0 (whatever the others have), each
+    rank's state, and (the engine's habit) key fields."""
     arguments = {
         "model_path": scenario.model_name,
         "tokenizer_path": scenario.model_name,
@@ -74,7 +81,7 @@ def server_info(scenario: Scenario, worker: Worker) -> dict[str, Any]:
         "page_size": scenario.page_tokens,
         "tp_size": 1,
         "pp_size": 1,
-        "dp_size": 1,
+        "dp_size": len(worker.ranks),
         "disable_radix_cache": worker.role == "decode",
         "disaggregation_mode": worker.role,
         "num_reserved_decode_tokens": scenario.reserved_decode_tokens,
@@ -83,56 +90,62 @@ def server_info(scenario: Scenario, worker: Worker) -> dict[str, Any]:
         "enable_metrics": True,
         "enable_cache_report": True,
     }
-    memory = {"weight": 0.0, "kvcache": 0.0, "token_capacity": worker.pool.tokens, "graph": 0.0}
+    memory = {"weight": 0.0, "kvcache": 0.0, "graph": 0.0}
+    first = worker.ranks[0]
     return {
         **arguments,
         "status": "ready",
-        "max_total_num_tokens": worker.pool.tokens,
-        "max_req_input_len": worker.limits.max_req_input_len,
-        "internal_states": [{**arguments, "memory_usage": memory}],
-        "version": scenario.engine_version,
+        "max_total_num_tokens": first.pool.tokens,
+        "max_req_input_len": first.limits.max_req_input_len,
+        "internal_states": [
+            {**arguments, "memory_usage": {**memory, "token_capacity": rank.pool.tokens}}
+            for rank in worker.ranks
+        ],
+        "version": worker.version,
     }
 
 
-def loads(scenario: Scenario, worker: Worker) -> dict[str, Any]:
-    """``/v1/loads`` with one DP rank."""
+def loads(worker: AnyWorker) -> dict[str, Any]:
+    """``/v1/loads``: one entry for each DP rank."""
     now = dt.datetime.now(dt.UTC)
-    use, queue = pool_use(worker), queues(worker)
     return {
         "timestamp": now.isoformat(),
-        "version": scenario.engine_version,
+        "version": worker.version,
         "accelerator": None,
-        "num_accelerators": 1,
-        "loads": [
-            {
-                "timestamp": now.timestamp(),
-                "dp_rank": 0,
-                "num_running_reqs": worker.running_requests,
-                "num_waiting_reqs": worker.queued_requests,
-                "num_used_tokens": use.used_tokens,
-                "max_total_num_tokens": use.total_tokens,
-                "token_usage": use.usage,
-                "memory": {
-                    "weight_gb": 0.0,
-                    "kv_cache_gb": 0.0,
-                    "graph_gb": 0.0,
-                    "token_capacity": use.total_tokens,
-                },
-                "disaggregation": {
-                    "mode": worker.role,
-                    "prefill_bootstrap_queue_reqs": queue.prefill_bootstrap,
-                    "prefill_inflight_queue_reqs": queue.prefill_inflight,
-                    "decode_prealloc_queue_reqs": queue.decode_prealloc,
-                    "decode_transfer_queue_reqs": queue.decode_transfer,
-                    "decode_retracted_queue_reqs": 0,
-                },
-                "queues": {"waiting": worker.queued_requests, "grammar": 0, "paused": 0},
-            }
-        ],
+        "num_accelerators": len(worker.ranks),
+        "loads": [_load(rank, now.timestamp()) for rank in worker.ranks],
     }
 
 
-def model_info(scenario: Scenario, worker: Worker) -> dict[str, Any]:
+def _load(rank: Rank, now: float) -> dict[str, Any]:
+    use, queue = pool_use(rank), queues(rank)
+    return {
+        "timestamp": now,
+        "dp_rank": rank.number,
+        "num_running_reqs": rank.running_requests,
+        "num_waiting_reqs": rank.queued_requests,
+        "num_used_tokens": use.used_tokens,
+        "max_total_num_tokens": use.total_tokens,
+        "token_usage": use.usage,
+        "memory": {
+            "weight_gb": 0.0,
+            "kv_cache_gb": 0.0,
+            "graph_gb": 0.0,
+            "token_capacity": use.total_tokens,
+        },
+        "disaggregation": {
+            "mode": rank.role,
+            "prefill_bootstrap_queue_reqs": queue.prefill_bootstrap,
+            "prefill_inflight_queue_reqs": queue.prefill_inflight,
+            "decode_prealloc_queue_reqs": queue.decode_prealloc,
+            "decode_transfer_queue_reqs": queue.decode_transfer,
+            "decode_retracted_queue_reqs": 0,
+        },
+        "queues": {"waiting": rank.queued_requests, "grammar": 0, "paused": 0},
+    }
+
+
+def model_info(scenario: Scenario, worker: AnyWorker) -> dict[str, Any]:
     """``/model_info``."""
     return {
         "model_path": scenario.model_name,
@@ -160,37 +173,39 @@ def models(scenario: Scenario) -> dict[str, Any]:
     return {"object": "list", "data": [card]}
 
 
-def router_workers(scenario: Scenario, urls: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    """The router's ``/workers``; ``urls`` holds (role, url)."""
-    workers = []
-    for role, url in urls:
-        worker: dict[str, Any] = {
-            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, url)),
-            "url": url,
-            "model_id": scenario.model_name,
-            "priority": 50,
-            "cost": 1.0,
-            "worker_type": role,
-            "is_healthy": True,
-            "load": 0,
-            "connection_mode": "HTTP",
-            "metadata": {
-                "model_path": scenario.model_name,
-                "served_model_name": scenario.model_name,
-                "dp_size": "1",
-                "tp_size": "1",
-                "disaggregation_mode": role,
-            },
-            "disable_health_check": False,
-        }
-        if role == "prefill":
-            worker["bootstrap_port"] = 8998
-        workers.append(worker)
-    stats = {
-        f"{kind}_count": sum(role == kind for role, _ in urls)
-        for kind in ("prefill", "decode", "regular")
+def router_workers(scenario: Scenario, addresses: tuple[WorkerAddress, ...]) -> dict[str, Any]:
+    """The router's ``/workers``."""
+    roles = [address.role for address in addresses]
+    return {
+        "workers": [_router_worker(scenario, address) for address in addresses],
+        "total": len(addresses),
+        "stats": {f"{role}_count": roles.count(role) for role in ("prefill", "decode", "regular")},
     }
-    return {"workers": workers, "total": len(workers), "stats": stats}
+
+
+def _router_worker(scenario: Scenario, address: WorkerAddress) -> dict[str, Any]:
+    worker: dict[str, Any] = {
+        "id": str(uuid.uuid5(uuid.NAMESPACE_URL, address.url)),
+        "url": address.url,
+        "model_id": scenario.model_name,
+        "priority": 50,
+        "cost": 1.0,
+        "worker_type": address.role,
+        "is_healthy": True,
+        "load": 0,
+        "connection_mode": "HTTP",
+        "metadata": {
+            "model_path": scenario.model_name,
+            "served_model_name": scenario.model_name,
+            "dp_size": str(address.ranks),
+            "tp_size": "1",
+            "disaggregation_mode": address.role,
+        },
+        "disable_health_check": False,
+    }
+    if address.role == "prefill":
+        worker["bootstrap_port"] = 8998
+    return worker
 
 
 def tokenized(scenario: Scenario, ids: IntArray) -> dict[str, Any]:

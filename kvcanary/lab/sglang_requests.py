@@ -21,7 +21,7 @@ class BadBodyError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """One generation request as the client wrote it."""
+    """One generation request as the client wrote it. ``rank``: SGLang's ``routed_dp_rank``."""
 
     chat: bool
     model: str
@@ -30,6 +30,7 @@ class Asked:
     stream: bool
     include_usage: bool
     cache_salt: str
+    rank: int | None
 
 
 def parse_generation(body: bytes, tokenizer: Tokenizer, *, chat: bool) -> Asked:
@@ -54,7 +55,14 @@ def parse_generation(body: bytes, tokenizer: Tokenizer, *, chat: bool) -> Asked:
         stream=bool(fields.get("stream", False)),
         include_usage=isinstance(options, dict) and bool(options.get("include_usage", False)),
         cache_salt=str(fields.get("cache_salt") or ""),
+        rank=_rank(fields.get("routed_dp_rank")),
     )
+
+
+def _rank(asked: object) -> int | None:
+    if asked is None or (type(asked) is int and asked >= 0):
+        return asked
+    raise BadBodyError(f"routed_dp_rank: a DP rank is required, not {asked!r:.40}")
 
 
 def parse_tokenize(body: bytes, tokenizer: Tokenizer) -> IntArray:

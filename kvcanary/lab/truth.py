@@ -36,10 +36,24 @@ class PageTruth:
 
 
 @dataclass(frozen=True)
+class RouteTruth:
+    """Whom one request met: names of workers, and DP ranks within them."""
+
+    prefill: str
+    prefill_rank: int
+    decode: str
+    decode_rank: int
+
+
+@dataclass(frozen=True)
 class ReadTruth:
-    """What one request read, page by page in the order of its page table."""
+    """What one request read, page by page in the order of its page table, and where."""
 
     request: str
+    prefill: str
+    prefill_rank: int
+    decode: str
+    decode_rank: int
     prompt_tokens: int
     page_tokens: int
     pages: tuple[PageTruth, ...]
@@ -106,6 +120,7 @@ class Witness:
 class _Read:
     """A `ReadTruth` with numbers for names."""
 
+    route: RouteTruth
     prompt_tokens: int
     page_tokens: int
     writers: IntArray
@@ -118,12 +133,14 @@ class Truth:
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
+        self._routes: dict[str, RouteTruth] = {}
         self._reads: OrderedDict[str, _Read] = OrderedDict()
         self._pages_kept = 0
 
-    def named(self, serial: int, name: str) -> None:
-        """Request number ``serial`` is called ``name``."""
+    def submitted(self, serial: int, name: str, route: RouteTruth) -> None:
+        """Request number ``serial`` is called ``name`` and goes there."""
         self._names[serial] = name
+        self._routes[name] = route
 
     def attended(self, serial: int, witness: Witness, table: IntArray, tokens: int) -> None:
         """Request number ``serial`` now attends over the first ``tokens`` slots of ``table``."""
@@ -131,7 +148,9 @@ class Truth:
         name = self._names[serial]
         replaced = self._reads.pop(name, None)
         self._pages_kept -= len(replaced.writers) if replaced else 0
-        self._reads[name] = _Read(tokens, witness.page_tokens, *witness.summary(table, tokens))
+        self._reads[name] = _Read(
+            self._routes[name], tokens, witness.page_tokens, *witness.summary(table, tokens)
+        )
         self._pages_kept += len(table)
         while len(self._reads) > _READS_KEPT or self._pages_kept > _PAGES_KEPT > len(table):
             _, oldest = self._reads.popitem(last=False)
@@ -142,7 +161,18 @@ class Truth:
         read = self._reads.get(request)
         if read is None:
             return None
-        return ReadTruth(request, read.prompt_tokens, read.page_tokens, tuple(self._pages(read)))
+        return ReadTruth(
+            request=request,
+            **vars(read.route),
+            prompt_tokens=read.prompt_tokens,
+            page_tokens=read.page_tokens,
+            pages=tuple(self._pages(read)),
+        )
+
+    def route(self, request: str) -> RouteTruth | None:
+        """Whom the request of that name met, whether it was answered or not; None when no worker
+        saw it."""
+        return self._routes.get(request)
 
     def __iter__(self) -> Iterator[str]:
         """Names of the requests whose reads are known, oldest first."""

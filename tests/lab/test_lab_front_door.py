@@ -274,9 +274,9 @@ def leaving(chat: bool, stream: bool) -> Callable[[Talk, ManualClock], Coroutine
         task.cancel()
         await until(lambda: talk.lab.deployment.open_requests == 0)
         await clock.advance(1)
-        for worker in talk.lab.deployment.workers:
-            pool = worker.pool
-            assert pool.free_pages + worker.evictable_pages == pool.page_count
+        for rank in talk.lab.deployment.ranks:
+            pool = rank.pool
+            assert pool.free_pages + rank.evictable_pages == pool.page_count
         assert talk.lab.decode.counters.aborted_requests == 1
 
     return scene

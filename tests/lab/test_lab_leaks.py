@@ -142,8 +142,8 @@ def test_rewriting_ids_in_the_pools_rewrites_the_leak() -> None:
     def leaked(old: str, new: str) -> str:
         async def scene(talk: Talk) -> str:
             await fill(talk)
-            for worker in talk.lab.deployment.workers:
-                ids = worker.pool.ids
+            for rank in talk.lab.deployment.ranks:
+                ids = rank.pool.ids
                 ids[ids == TOKENIZER.encode(f"a {old}")[-1]] = TOKENIZER.encode(f"a {new}")[-1]
             return (await talk.complete(READER.name, READER.text("opening"))).text
 
@@ -205,9 +205,9 @@ def test_neither_seed_nor_error_depends_on_the_names_of_requests() -> None:
 def test_a_refused_request_leaves_the_pools_as_they_were() -> None:
     async def scene(talk: Talk) -> None:
         await fill(talk)
-        before = [worker.pool.ids.copy() for worker in talk.lab.deployment.workers]
+        before = [rank.pool.ids.copy() for rank in talk.lab.deployment.ranks]
         assert (await talk.complete("r", plain(IN_WINDOW))).status == 400
-        after = [worker.pool.ids for worker in talk.lab.deployment.workers]
+        after = [rank.pool.ids for rank in talk.lab.deployment.ranks]
         assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
         assert talk.lab.truth.read("r") is None
 

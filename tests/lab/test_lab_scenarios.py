@@ -5,10 +5,15 @@ from dataclasses import asdict, replace
 import pytest
 
 from kvcanary.errors import UsageError
-from kvcanary.lab import scenario_named, scenario_names, scenarios
+from kvcanary.lab import Scenario, scenario_named, scenario_names, scenarios
 from kvcanary.lab.limits import Limits
 
 WORDS_FOR_PEOPLE = {"name", "wrong", "check_says"}
+
+
+def pools(scenario: Scenario) -> list[int]:
+    shapes = (*scenario.prefill_shapes, *scenario.decode_shapes)
+    return [tokens for shape in shapes for tokens in shape.rank_pool_tokens]
 
 
 def differing(one: str, other: str) -> set[str]:
@@ -45,13 +50,10 @@ def test_the_longest_accepted_prompt_is_the_captured_one() -> None:
 def test_scaling_keeps_whole_pages_and_the_proportions(context: int) -> None:
     for scenario in scenarios():
         small = scenario.scaled(context_tokens=context)
-        for before, after in (
-            (scenario.prefill, small.prefill),
-            (scenario.decode, small.decode),
-        ):
-            assert after.pool_tokens % small.page_tokens == 0
-            exact = before.pool_tokens * context / scenario.context_tokens
-            assert exact - 64 < after.pool_tokens <= exact
+        for before, after in zip(pools(scenario), pools(small), strict=True):
+            assert after % small.page_tokens == 0
+            exact = before * context / scenario.context_tokens
+            assert exact - 64 < after <= exact
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:

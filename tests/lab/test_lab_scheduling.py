@@ -38,9 +38,9 @@ class Stage:
     def holds_nothing(self) -> bool:
         """Whether every page of both pools is free, or cached and evictable."""
         return self.deployment.open_requests == 0 and all(
-            worker.pool.free_pages + worker.evictable_pages == worker.pool.page_count
-            and worker.running_requests == worker.queued_requests == 0
-            for worker in self.deployment.workers
+            rank.pool.free_pages + rank.evictable_pages == rank.pool.page_count
+            and rank.running_requests == rank.queued_requests == 0
+            for rank in self.deployment.ranks
         )
 
 
