@@ -175,12 +175,7 @@ async def run_check(
 async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
     journal = sender.journal
     try:
-        facts = await discover(
-            sender.client,
-            options.context_tokens,
-            trust_discovered=options.trust_discovered,
-            deadline_seconds=min(METADATA_SECONDS, options.deadline_seconds),
-        )
+        facts = await _discover(sender.client, options)
         journal.append("facts", facts)
         gauge = _gauge(sender.client, facts, options.trust_discovered)
         limits = Limits(
@@ -197,6 +192,7 @@ async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
             await runner.plan()
         else:
             await runner.run()
+        journal.append("facts_after", await _discover(sender.client, options))
     except Stopped as stopped:
         journal.append("stopped", str(stopped))
     except KvcanaryError as error:
@@ -207,6 +203,15 @@ async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
         raise
     finally:
         journal.append("scale", sender.scale())
+
+
+async def _discover(client: Client, options: Options) -> Facts:
+    return await discover(
+        client,
+        options.context_tokens,
+        trust_discovered=options.trust_discovered,
+        deadline_seconds=min(METADATA_SECONDS, options.deadline_seconds),
+    )
 
 
 def _budget(suite: Suite, given: Budget, facts: Facts) -> Budget:

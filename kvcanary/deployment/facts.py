@@ -26,6 +26,8 @@ class Worker(Recorded):
     """Longest prompt that it accepts (SGLang: ``max_req_input_len - 1``)."""
     context_tokens: int | None = None
     page_tokens: int | None = None
+    started_at: float | None = None
+    """When its process started, Unix seconds (``process_start_time_seconds``)."""
     source: str = ""
     """Where the figures come from."""
 

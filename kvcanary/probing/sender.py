@@ -6,6 +6,8 @@ The answer is judged in memory and dropped; what leaves this module has no serve
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from secrets import token_bytes
 
 from kvcanary.canary.prompt import CanaryPrompt, Chapter, Position, Shape, Writer, chapter_of
 from kvcanary.canary.recognise import Recogniser
@@ -16,7 +18,7 @@ from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Extra, Request
 from kvcanary.probing.events import Listener
 from kvcanary.probing.outcome import Outcome, Reply
-from kvcanary.record.exchange import Exchange, Purpose, Recall, RefusalSeen
+from kvcanary.record.exchange import Answerer, Exchange, Purpose, Recall, RefusalSeen
 from kvcanary.record.journal import Journal
 from kvcanary.record.scale import Scale
 
@@ -48,6 +50,7 @@ class Sender:
     """Further fields of every request, such as those that turn thinking off."""
     _prompts: dict[int, CanaryPrompt] = field(default_factory=dict, repr=False)
     _tokens: dict[int, int] = field(default_factory=dict, repr=False)
+    _throwaway: bytes = field(default_factory=lambda: token_bytes(32), repr=False)
     _chapters: dict[int, Chapter] = field(default_factory=dict, repr=False)
 
     def prompt(
@@ -133,6 +136,16 @@ class Sender:
             phantoms=len(self.cast.tenants) + len(self.cast.phantoms) - len(sent),
         )
 
+    def _answerer(self, reply: Reply) -> Answerer:
+        site = self.writer.site_key.derive("answerer")
+        asked = self.client.endpoint.model
+        return Answerer(
+            as_asked=None if reply.model is None else reply.model == asked,
+            model=_hashed(site, reply.model),
+            configuration=_hashed(site, reply.system_fingerprint),
+            response=_hashed(self._throwaway, reply.response_id),
+        )
+
     def _judged(self, letter: Letter, reply: Reply, client: Client) -> Exchange:
         prompt = letter.prompt
         text = "\n".join(_nonempty(reply.texts))
@@ -170,11 +183,18 @@ class Sender:
             )
             if reply.refusal
             else None,
+            answerer=self._answerer(reply),
             recall=reading.recall if _shows_recall(reply, reading) else Recall.NOT_READ,
             decoy_seen=reading.decoy_seen,
             foreign=reading.foreign,
             nulls=reading.nulls,
         )
+
+
+def _hashed(key: bytes, text: str | None) -> str | None:
+    if not text:
+        return None
+    return blake2b(text.encode("utf-8", "replace"), key=key, digest_size=6).hexdigest()
 
 
 def _shows_recall(reply: Reply, reading: Reading) -> bool:

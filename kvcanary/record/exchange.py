@@ -68,6 +68,22 @@ class Nulls(Recorded):
     complete: bool = True
 
 
+class Answerer(Recorded):
+    """Who answered, as far as the response says: never in its own words.
+
+    Names are hashed with the site key (they compare across runs), responses with a key that is thrown
+    away at the end of the run.
+    """
+
+    as_asked: bool | None = None
+    """Whether the response names the model that was asked for."""
+    model: str | None = None
+    configuration: str | None = None
+    """Of ``system_fingerprint``."""
+    response: str | None = None
+    """Of the response id."""
+
+
 class RefusalSeen(Recorded):
     """A refusal that names a limit."""
 
@@ -109,6 +125,7 @@ class Exchange(Recorded):
     """From the end of the upload to the first token of text."""
     total_seconds: float
     refusal: RefusalSeen | None = None
+    answerer: Answerer = Answerer()
     recall: Recall = Recall.NOT_READ
     decoy_seen: bool | None = None
     foreign: tuple[ForeignText, ...] = ()

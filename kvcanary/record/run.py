@@ -73,6 +73,8 @@ class RunRecord(Recorded):
 
     info: RunInfo
     facts: Facts | None = None
+    facts_after: Facts | None = None
+    """The same, asked again when the last answer had been read."""
     calibration: Calibration | None = None
     plan: PlanNote | None = None
     high_water: HighWater | None = None

@@ -9,6 +9,7 @@ from kvcanary.detect import (
     capacity,
     first_token,
     foreign,
+    identity,
     ownership,
     refusal,
 )
@@ -30,6 +31,7 @@ _CLAIM_OF_RULE = {
     "accounting": ClaimName.ACCOUNTING,
     "first-token": ClaimName.ACCOUNTING,
     "availability": ClaimName.REFUSAL,
+    "identity": ClaimName.OWNERSHIP,
 }
 _ORDER = list(Severity)
 
@@ -89,6 +91,7 @@ def _findings(record: RunRecord) -> tuple[Finding, ...]:
         found += capacity.findings(facts)
         found += refusal.findings(exchanges, facts)
     found += accounting.findings(exchanges)
+    found += identity.findings(exchanges, facts, record.facts_after)
     found += first_token.findings(exchanges)
     found += availability.findings(exchanges, facts.limit_tokens if facts else None)
     return tuple(sorted(found, key=lambda f: (_ORDER.index(f.severity), f.odds or 0.0, f.rule)))
@@ -163,7 +166,8 @@ class _State:
             return f"the run did not finish: {self._record.stopped}"
         if not self._record.exchanges:
             return "nothing was sent"
-        return None
+        changed = next((f for f in self._found if f.rule.startswith("identity/")), None)
+        return changed.title if changed else None
 
     def ownership(self) -> tuple[Status, str]:
         failed = self._failed(ClaimName.OWNERSHIP)
@@ -228,7 +232,9 @@ class _State:
                 Status.INCONCLUSIVE,
                 "no long prompt was answered, so no answer could be searched",
             )
-        exposed = [s for s in self._strata if s.purpose in ("reader", "control") and s.exposed_tokens]
+        exposed = [
+            s for s in self._strata if s.purpose in ("reader", "control") and s.exposed_tokens
+        ]
         if not exposed:
             return Status.INCONCLUSIVE, (
                 "no page that was read is known to have had another owner before: "

@@ -1,0 +1,126 @@
+"""Identity: was it one deployment that answered, from the first request to the last?
+
+A roll-out, a restart, a fallback model or a response cache in the middle of a run means that its answers
+do not speak of one thing. Such a run may still show a leak; it cannot show that there is none.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from kvcanary.deployment.facts import Facts, Worker
+from kvcanary.record.exchange import Exchange
+from kvcanary.verdict.findings import Finding, Severity
+
+_REMEDY = "Run again when nothing is being rolled out, and without fallbacks and response caches."
+
+
+def findings(
+    exchanges: Sequence[Exchange], before: Facts | None, after: Facts | None
+) -> tuple[Finding, ...]:
+    """Warnings, each of which keeps a run from passing."""
+    found = [
+        _other_model(exchanges),
+        _other_configuration(exchanges),
+        _repeated(exchanges),
+        _changed(before, after),
+    ]
+    return tuple(finding for finding in found if finding)
+
+
+def _other_model(exchanges: Sequence[Exchange]) -> Finding | None:
+    """Most answers name one model; an alias of the one asked for is fine if it is always the same."""
+    named = [e for e in exchanges if e.answerer.model]
+    models = Counter(e.answerer.model for e in named)
+    if len(models) < 2:
+        return None
+    usual = models.most_common(1)[0][0]
+    others = [e for e in named if e.answerer.model != usual]
+    return _finding(
+        "identity/another-model",
+        f"{len(others)} of {len(named)} answers came from another model than the rest",
+        [f"request {e.number} ({e.group}, {e.length_tokens:,} tokens)" for e in others],
+        others,
+    )
+
+
+def _other_configuration(exchanges: Sequence[Exchange]) -> Finding | None:
+    """Replicas may differ all the time; what tells is that the old ones are gone."""
+    told = [e for e in exchanges if e.answerer.configuration]
+    quarter = len(told) // 4
+    if not quarter:
+        return None
+    first = {e.answerer.configuration for e in told[:quarter]}
+    last = {e.answerer.configuration for e in told[-quarter:]}
+    if first & last:
+        return None
+    changed = next(e for e in told if e.answerer.configuration not in first)
+    return _finding(
+        "identity/configuration-changed",
+        "the deployment's configuration (system_fingerprint) changed during the run",
+        [f"first seen with request {changed.number} ({changed.group})"],
+        [changed],
+    )
+
+
+def _repeated(exchanges: Sequence[Exchange]) -> Finding | None:
+    """Different prompts that had one response: a response cache, or mixed-up answers."""
+    shared: dict[str, list[Exchange]] = defaultdict(list)
+    for exchange in exchanges:
+        if exchange.answerer.response:
+            shared[exchange.answerer.response].append(exchange)
+    twice = [es for es in shared.values() if len({e.number for e in es}) > 1]
+    if not twice:
+        return None
+    return _finding(
+        "identity/repeated-response",
+        "different prompts had responses with the same id",
+        [f"requests {', '.join(str(e.number) for e in es)}" for es in twice],
+        [e for es in twice for e in es],
+    )
+
+
+def _changed(before: Facts | None, after: Facts | None) -> Finding | None:
+    if before is None or after is None:
+        return None
+    old = {(w.role, w.url): w for w in before.workers}
+    new = {(w.role, w.url): w for w in after.workers}
+    lines = [f"{role} worker {url} is gone" for role, url in old.keys() - new.keys()]
+    lines += [f"{role} worker {url} is new" for role, url in new.keys() - old.keys()]
+    for key in old.keys() & new.keys():
+        lines += _differences(old[key], new[key])
+    if not lines:
+        return None
+    return _finding(
+        "identity/deployment-changed",
+        "the deployment changed during the run: workers came, went, restarted or were changed",
+        sorted(lines),
+        [],
+    )
+
+
+def _differences(old: Worker, new: Worker) -> list[str]:
+    """A worker that stopped telling is no change; one that tells something else is."""
+    lines = []
+    for field, word in (
+        ("version", "version"),
+        ("pool_tokens", "pool"),
+        ("limit_tokens", "limit"),
+        ("context_tokens", "context limit"),
+        ("started_at", "start"),
+    ):
+        was, now = getattr(old, field), getattr(new, field)
+        if None not in (was, now) and was != now:
+            lines.append(f"{old.role} worker {old.url}: {word} was {was}, is {now}")
+    return lines
+
+
+def _finding(rule: str, title: str, lines: Sequence[str], exchanges: Sequence[Exchange]) -> Finding:
+    return Finding(
+        rule=rule,
+        severity=Severity.DEGRADED,
+        stratum=exchanges[0].group if exchanges else "deployment",
+        title=title,
+        evidence=tuple(lines),
+        remedy=_REMEDY,
+        exchanges=tuple(e.number for e in exchanges),
+    )
