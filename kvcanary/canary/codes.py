@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kvcanary.canary.sitekey import SiteKey
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Crockford's base32: no I, L, O, U, so that confusable letters can be read back."""
+"""Crockford's base32: no I, L, O, U, so that no two characters are easily taken for each other."""
 PREFIX = "KVC"
 CODE_CHARACTERS = 16
 BITS_PER_CHARACTER = 5
@@ -46,12 +46,14 @@ class CodeMaker:
         self._pad_key = site_key.derive("code pad")
 
     def make(self, identity: CodeId) -> str:
-        """The 16 characters of a code, without prefix and separators."""
-        packed = (
-            identity.run << (REQUEST_BITS + POSITION_BITS)
-            | identity.request << POSITION_BITS
-            | identity.position
-        )
+        """The 16 characters of a code, without prefix and separators.
+
+        Raises ValueError when a number has more bits than a code has room for.
+        """
+        run, request, position = identity.run, identity.request, identity.position
+        if run >> RUN_BITS or request >> REQUEST_BITS or position >> POSITION_BITS:
+            raise ValueError(f"no code can say {identity}")
+        packed = run << (REQUEST_BITS + POSITION_BITS) | request << POSITION_BITS | position
         tag = self._tag(packed)
         value = tag << _IDENTITY_BITS | (packed ^ self._pad(tag))
         return "".join([_PAIRS[value >> shift & 1023] for shift in (70, 60, 50, 40, 30, 20, 10, 0)])

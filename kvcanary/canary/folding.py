@@ -7,7 +7,8 @@ _JSON_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([nrtbf\"\\/]))")
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
 )
-_NOT_ALPHANUMERIC = re.compile(r"[^0-9A-Z]+")
+_ALPHANUMERIC = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_OTHER_BYTES = bytes(set(range(256)).difference(_ALPHANUMERIC))
 _WORD = re.compile(r"[a-z]+")
 
 
@@ -22,7 +23,7 @@ def fold(text: str) -> str:
 
 def squash(folded: str) -> str:
     """Upper-case letters and digits only: separators, Markdown and line breaks are gone."""
-    return _NOT_ALPHANUMERIC.sub("", folded.upper())
+    return folded.upper().encode("ascii", "ignore").translate(None, _OTHER_BYTES).decode("ascii")
 
 
 def words(folded: str) -> list[str]:

@@ -1,20 +1,39 @@
 """The codes that a run has planted, found again by any eight characters of them."""
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kvcanary.canary.codes import ALPHABET, CODE_CHARACTERS, CodeId
+from kvcanary.canary.codes import (
+    ALPHABET,
+    BITS_PER_CHARACTER,
+    CODE_CHARACTERS,
+    MAX_POSITIONS,
+    MAX_REQUESTS,
+    POSITION_BITS,
+    REQUEST_BITS,
+    CodeId,
+)
 
 SEED_CHARACTERS = 4
-LEAST_PARTIAL = 2 * SEED_CHARACTERS
-"""Shortest part of a code that is reported. Any eight characters hold a whole aligned group of four,
-which is what the index knows; at eight characters (40 bits) one random string matches one of 100,000
-planted codes with odds of about 1e-6 (``odds.partial_code``)."""
+LEAST_PARTIAL = 8
+"""Shortest part of a code that is reported: 40 bits.
 
+At eight characters one place in an answer agrees with one of 100,000 planted codes with odds of 8e-7
+(``odds.partial_code``: each code has nine places). That is what is *reported*; what may be called a
+leak is decided on the odds of all answers of a run together, and takes ten or eleven characters as a
+rule. One exception: a part is looked for only near a digit beside a letter, or behind the prefix
+``KVC``, since otherwise every word of prose would be a place where chance may strike. Of the parts of
+eight characters 5 % are letters alone (1 % at twelve); without prefix or digit near they stay unseen."""
+
+_STRIDE = LEAST_PARTIAL - SEED_CHARACTERS + 1
+"""Every seed of a code is indexed, so that only every fifth place of a text has to be looked up: eight
+characters in a row hold five seeds."""
+_SEEDS = 1 << BITS_PER_CHARACTER * SEED_CHARACTERS
+_SEEDS_PER_CODE = CODE_CHARACTERS - SEED_CHARACTERS + 1
 _DIGIT = {character: value for value, character in enumerate(ALPHABET)}
-_SEEDS = 1 << 5 * SEED_CHARACTERS
-_SEEDS_PER_CODE = CODE_CHARACTERS // SEED_CHARACTERS
+_PAIR = {a + b: _DIGIT[a] << BITS_PER_CHARACTER | _DIGIT[b] for a in ALPHABET for b in ALPHABET}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +46,7 @@ class Part:
 
 
 class CodeIndex:
-    """About 45 bytes a code: the characters, their identity and four chained seeds."""
+    """About 80 bytes a code: the characters, their identity and thirteen chained seeds."""
 
     def __init__(self) -> None:
         self._characters = bytearray()
@@ -40,47 +59,68 @@ class CodeIndex:
 
     def add(self, identity: CodeId, characters: str) -> None:
         """Remember a code by its 16 characters."""
+        packed = (identity.run << REQUEST_BITS | identity.request) << POSITION_BITS
+        self._identities.append(packed | identity.position)
         self._characters += characters.encode("ascii")
-        self._identities.append(identity.run << 26 | identity.request << 12 | identity.position)
-        for begin in range(0, CODE_CHARACTERS, SEED_CHARACTERS):
-            seed = 0
-            for character in characters[begin : begin + SEED_CHARACTERS]:
-                seed = seed << 5 | _DIGIT[character]
+        value = 0
+        for at in range(0, CODE_CHARACTERS, 2):
+            value = value << 2 * BITS_PER_CHARACTER | _PAIR[characters[at : at + 2]]
+        for offset in range(_SEEDS_PER_CODE):
+            seed = value >> BITS_PER_CHARACTER * (_SEEDS_PER_CODE - 1 - offset) & (_SEEDS - 1)
             self._next.append(self._head[seed])
             self._head[seed] = len(self._next)
 
     def parts(self, squashed: str, begin: int, end: int) -> Iterator[Part]:
-        """Parts of at least ``LEAST_PARTIAL`` characters that touch ``squashed[begin:end]``."""
-        seed, known, covered = 0, 0, begin
-        for at in range(begin, end):
-            digit = _DIGIT.get(squashed[at])
-            if digit is None:
-                seed = known = 0
-                continue
-            seed = (seed << 5 | digit) & (_SEEDS - 1)
-            known += 1
-            if known < SEED_CHARACTERS or at < covered:
-                continue
-            longest = self._longest(squashed, seed, at + 1 - SEED_CHARACTERS)
-            if longest and longest.length >= LEAST_PARTIAL:
-                covered = longest.start + longest.length
-                yield longest
+        """Parts of at least ``LEAST_PARTIAL`` characters that lie in ``squashed[begin:end]``."""
+        at, pair, head = begin, _PAIR.get, self._head
+        while at <= end - SEED_CHARACTERS:
+            high, low = pair(squashed[at : at + 2]), pair(squashed[at + 2 : at + 4])
+            if high is not None and low is not None and head[high << 10 | low]:
+                longest = self._longest(squashed, high << 10 | low, at)
+                if longest is not None:
+                    yield longest
+                    at = longest.start + longest.length
+                    continue
+            at += _STRIDE
 
-    def _longest(self, squashed: str, seed: int, at: int) -> Part | None:
-        best: Part | None = None
+    def has_near(self, characters: str) -> bool:
+        """Whether 16 characters are a planted code with a few slips: a part of it, or two groups of four."""
+        groups = Counter(
+            index
+            for at in range(0, CODE_CHARACTERS, SEED_CHARACTERS)
+            for index, offset in self._seeds(_seed_of(characters[at : at + SEED_CHARACTERS]))
+            if offset == at
+        )
+        two_groups = any(count > 1 for count in groups.values())
+        return two_groups or any(self.parts(characters, 0, CODE_CHARACTERS))
+
+    def _seeds(self, seed: int) -> Iterator[tuple[int, int]]:
+        """Where a seed occurs: (index of the code, offset within it)."""
         entry = self._head[seed]
         while entry:
-            index, group = divmod(entry - 1, _SEEDS_PER_CODE)
-            code = self._characters[
-                index * CODE_CHARACTERS : (index + 1) * CODE_CHARACTERS
-            ].decode()
-            part = _extend(code, group * SEED_CHARACTERS, squashed, at)
-            if best is None or part[1] > best.length:
-                packed = self._identities[index]
-                identity = CodeId(packed >> 26, packed >> 12 & 0x3FFF, packed & 0xFFF)
-                best = Part(identity, *part)
+            yield divmod(entry - 1, _SEEDS_PER_CODE)
             entry = self._next[entry - 1]
-        return best
+
+    def _longest(self, squashed: str, seed: int, at: int) -> Part | None:
+        best = (0, LEAST_PARTIAL - 1)
+        owner = -1
+        for index, offset in self._seeds(seed):
+            code = self._characters[index * CODE_CHARACTERS : (index + 1) * CODE_CHARACTERS]
+            found = _extend(code.decode("ascii"), offset, squashed, at)
+            if found[1] > best[1]:
+                best, owner = found, index
+        return None if owner < 0 else Part(self._identity(owner), *best)
+
+    def _identity(self, index: int) -> CodeId:
+        packed = self._identities[index]
+        request = packed >> POSITION_BITS & (MAX_REQUESTS - 1)
+        return CodeId(
+            packed >> REQUEST_BITS + POSITION_BITS, request, packed & (MAX_POSITIONS - 1)
+        )
+
+
+def _seed_of(characters: str) -> int:
+    return _PAIR[characters[:2]] << 2 * BITS_PER_CHARACTER | _PAIR[characters[2:]]
 
 
 def _extend(code: str, within: int, squashed: str, at: int) -> tuple[int, int]:

@@ -16,7 +16,14 @@ from enum import StrEnum
 from functools import cached_property
 
 from kvcanary.canary import verses
-from kvcanary.canary.codes import CANONICAL_LENGTH, MAX_POSITIONS, CodeId, CodeMaker, written
+from kvcanary.canary.codes import (
+    CANONICAL_LENGTH,
+    MAX_POSITIONS,
+    PREFIX,
+    CodeId,
+    CodeMaker,
+    written,
+)
 from kvcanary.canary.lexicon import Lexicon
 from kvcanary.canary.sitekey import SiteKey
 from kvcanary.canary.tenants import Tenant
@@ -169,13 +176,21 @@ class CanaryPrompt:
         """The 16 characters of the label at ``position``."""
         return self.writer.codes.make(self.label_id(position))
 
+    def codes(self) -> Iterator[tuple[CodeId, str]]:
+        """Every code that stands in the text, with its 16 characters, in order."""
+        start = self.label_position(Position.START)
+        for position in range(self.code_count):
+            at_start = position == start
+            identity = self.label_id(Position.START) if at_start else self.code_id(position)
+            yield identity, self.writer.codes.make(identity)
+
     @cached_property
     def stream(self) -> bytes:
         """This request's own words, one byte each: the slots in the order they stand in the text."""
-        run, number = self.writer.run, self.number.to_bytes(4, "big")
-        key = self.writer.site_key.derive("words", run.nonce, number)
+        number = self.number.to_bytes(4, "big")
         slots = SLOTS_PER_CHAPTER * self.shape.chapters + self._pad_slots
-        return hashlib.shake_128(key).digest(slots)
+        derive = self.writer.site_key.derive
+        return hashlib.shake_128(derive("words", self.writer.run.nonce, number)).digest(slots)
 
     # -- text --------------------------------------------------------------------------------------
 
@@ -241,10 +256,15 @@ class CanaryPrompt:
 
     @cached_property
     def _closing(self) -> bytes:
-        asked = self.tenant.name if self.decoy is None else self.decoy[1].name
-        answer = verses.ANSWER.format(name=asked, position=self.asked)
-        parts = [self._padding, verses.QUESTION, self._label_sentence(Position.END), answer]
+        end = self._label_sentence(Position.END)
+        parts = [self._padding, verses.QUESTION, end, self.answer_lead]
         return " ".join(part for part in parts if part).encode("ascii")
+
+    @property
+    def answer_lead(self) -> str:
+        """How the prompt ends: the beginning of the sentence that it asks for."""
+        name = self.tenant.name if self.decoy is None else self.decoy[1].name
+        return verses.ANSWER.format(name=name, position=self.asked)
 
     @property
     def _pad_slots(self) -> int:
@@ -268,20 +288,23 @@ class CanaryPrompt:
         chapter, within = divmod(slot, SLOTS_PER_CHAPTER)
         if chapter >= self.shape.chapters:
             before = self._words_before(self.shape.chapters)
-            return (before + 3 * (slot - SLOTS_PER_CHAPTER * self.shape.chapters)) / self.words
+            return (before + 3 * (slot - SLOTS_PER_CHAPTER * self.shape.chapters) + 2) / self.words
         return (self._words_before(chapter) + self.chapter.words_before[within]) / self.words
 
     def code_fraction(self, position: int) -> float:
         """Where code number ``position`` stands: a fraction of the prompt's words."""
         middle = self.label_position(Position.MIDDLE)
-        if position <= 1:
-            return position * 0.5 * self._opening.count(b" ") / self.words
-        if position == middle:
-            return self._words_before(self.shape.chapters_before) / self.words
-        if position >= self.label_position(Position.END):
-            return 1 - 30 / self.words
-        chapter = position - 2 - (position > middle)
-        return (self._words_before(chapter) + self.chapter.words_before[-1]) / self.words
+        if position <= self.label_position(Position.START):
+            before = _words_until_code(self._opening, last=position > 0)
+        elif position == middle:
+            chapters = self.shape.chapters_before * self.chapter.words
+            before = self._opening.count(b" ") + chapters + _words_until_code(self._middle)
+        elif position >= self.label_position(Position.END):
+            before = self._words_before(self.shape.chapters) + _words_until_code(self._closing)
+        else:
+            chapter = position - 2 - (position > middle)
+            before = self._words_before(chapter) + self.chapter.words_before[-1]
+        return before / self.words
 
     @cached_property
     def words(self) -> int:
@@ -292,6 +315,11 @@ class CanaryPrompt:
     def _words_before(self, chapter: int) -> int:
         middle = self._middle.count(b" ") if chapter >= self.shape.chapters_before else 0
         return self._opening.count(b" ") + middle + chapter * self.chapter.words
+
+
+def _words_until_code(part: bytes, *, last: bool = False) -> int:
+    code = f" {PREFIX}-".encode()
+    return part.count(b" ", 0, (part.rindex(code) if last else part.index(code)) + 1)
 
 
 MAX_CHAPTERS = MAX_POSITIONS - 4

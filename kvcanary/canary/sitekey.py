@@ -55,37 +55,42 @@ def load_or_create(path: Path | None = None) -> SiteKey:
 
 
 def _read(path: Path) -> SiteKey:
+    """No local of this function ever is the secret: a traceback may show them."""
     with path.open("rb") as file:
-        mode = os.fstat(file.fileno()).st_mode
-        secret = file.read(2 * KEY_BYTES + 2).strip()
-    if stat.S_IMODE(mode) & 0o077:
-        raise ConfigError(
-            f"The site key {path} may be read by others (mode {stat.S_IMODE(mode):04o}): whoever has it "
-            f"can forge markers. Run `chmod 600 {path}`, or remove it to get a new one."
-        )
-    try:
-        secret = bytes.fromhex(secret.decode("ascii"))
-    except ValueError:
-        secret = b""
-    if len(secret) != KEY_BYTES:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & 0o077:
+            raise ConfigError(
+                f"The site key {path} may be read by others (mode {mode:04o}): whoever has it "
+                f"can forge markers. Run `chmod 600 {path}`, or remove it to get a new one."
+            )
+        key = _parsed(file.read(4 * KEY_BYTES))
+    if key is None:
         raise ConfigError(
             f"The site key {path} is not {2 * KEY_BYTES} hexadecimal digits. "
             "Restore it from where it was made, or remove it to get a new one "
             "(markers of older runs are then no longer recognised)."
         )
-    return SiteKey(secret)
+    return key
+
+
+def _parsed(content: bytes) -> SiteKey | None:
+    try:
+        secret = bytes.fromhex(content.decode("ascii"))
+    except ValueError:
+        return None
+    return SiteKey(secret) if len(secret) == KEY_BYTES else None
 
 
 def _create(path: Path) -> SiteKey:
     """Two first runs at once must end with one key: link the finished file, the second one loses."""
-    secret = secrets.token_bytes(KEY_BYTES)
+    key = SiteKey(secrets.token_bytes(KEY_BYTES))
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(secret.hex().encode() + b"\n")
+                file.write(key.secret.hex().encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             os.link(draft, path)
@@ -98,4 +103,4 @@ def _create(path: Path) -> SiteKey:
             f"A site key could not be made at {path}: {error.strerror}. "
             "Name a writable place with KVCANARY_SITE_KEY_FILE."
         ) from None
-    return SiteKey(secret)
+    return key

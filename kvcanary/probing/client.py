@@ -70,6 +70,21 @@ class JsonReply:
     reason: Reason | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TextReply:
+    """A metadata document that is plain text.
+
+    Attributes:
+        text: other people's data, so in no ``repr``; None if there is none. What is no UTF-8 is
+            replaced.
+        reason: why there is no text; None if there is some.
+    """
+
+    status: int | None
+    text: str | None = field(default=None, repr=False)
+    reason: Reason | None = None
+
+
 class Client:
     """Sends requests to one endpoint; an async context manager.
 
@@ -157,19 +172,45 @@ class Client:
 
         A URL that is none, as a server's list of workers may hold, gives a reason and no error.
         """
+        got = await self._get(url, "application/json", deadline_seconds, max_bytes, with_key)
+        if got.reason is not None:
+            return JsonReply(got.status, reason=got.reason)
+        try:
+            return JsonReply(got.status, json.loads(got.body))
+        except (ValueError, RecursionError):
+            return JsonReply(got.status, reason=Reason.HTML if got.is_html else Reason.NOT_JSON)
+
+    async def get_text(
+        self,
+        url: str,
+        *,
+        deadline_seconds: float = 5.0,
+        max_bytes: int = 4_000_000,
+        with_key: bool,
+    ) -> TextReply:
+        """Fetch a plain text, such as a server's metrics; as `get_json` otherwise."""
+        got = await self._get(url, "text/plain", deadline_seconds, max_bytes, with_key)
+        if got.reason is None and got.is_html:
+            return TextReply(got.status, reason=Reason.HTML)
+        text = got.body.decode("utf-8", "replace") if got.reason is None else None
+        return TextReply(got.status, text, got.reason)
+
+    async def _get(
+        self, url: str, accept: str, deadline_seconds: float, max_bytes: int, with_key: bool
+    ) -> "_Document":
         path, _, query = url.partition("?")  # a query is ours here: /v1/loads?include=core
         auth = self._auth if with_key else None
         with _WithoutLibraryFrames():
             try:
                 url = normalised_url(path) + (f"?{query}" if query else "")
                 async with asyncio.timeout(deadline_seconds):
-                    return await _fetch_json(self._http, url, auth, max_bytes)
+                    return await _fetch(self._http, url, accept, auth, max_bytes)
             except (UsageError, httpx.InvalidURL):
-                return JsonReply(None, reason=Reason.NOT_A_URL)
+                return _Document(None, reason=Reason.NOT_A_URL)
             except TimeoutError:
-                return JsonReply(None, reason=Reason.DEADLINE)
+                return _Document(None, reason=Reason.DEADLINE)
             except httpx.TransportError as error:
-                return JsonReply(None, reason=_transport_reason(error, sending=False))
+                return _Document(None, reason=_transport_reason(error, sending=False))
 
     def __repr__(self) -> str:
         return f"Client({self.endpoint!r})"
@@ -416,33 +457,42 @@ async def _read_rest(chunks: AsyncIterator[bytes], reader: _BodyReader) -> None:
                     return
 
 
-async def _fetch_json(
-    http: httpx.AsyncClient, url: str, auth: httpx.Auth | None, max_bytes: int
-) -> JsonReply:
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """The bytes of a metadata document, or why there are none."""
+
+    status: int | None
+    body: bytes = field(default=b"", repr=False)
+    reason: Reason | None = None
+
+    @property
+    def is_html(self) -> bool:
+        return _kind_of("", self.body[:4096].lstrip()) is BodyKind.HTML
+
+
+async def _fetch(
+    http: httpx.AsyncClient, url: str, accept: str, auth: httpx.Auth | None, max_bytes: int
+) -> _Document:
     body = bytearray()
-    async with http.stream("GET", url, auth=auth, headers={"Accept": "application/json"}) as got:
+    async with http.stream("GET", url, auth=auth, headers={"Accept": accept}) as got:
         status = got.status_code
         if 300 <= status < 400:
-            return JsonReply(status, reason=Reason.REDIRECT)
+            return _Document(status, reason=Reason.REDIRECT)
         async for chunk in got.aiter_raw():
             body += chunk
             if len(body) > max_bytes:
-                return JsonReply(status, reason=Reason.TOO_LARGE)
+                return _Document(status, reason=Reason.TOO_LARGE)
     if status in {401, 403}:
-        return JsonReply(status, reason=Reason.UNAUTHORIZED)
+        return _Document(status, reason=Reason.UNAUTHORIZED)
     if status in {404, 405, 501}:
-        return JsonReply(status, reason=Reason.PATH_NOT_FOUND)
+        return _Document(status, reason=Reason.PATH_NOT_FOUND)
     if status >= 400:
-        return JsonReply(
+        return _Document(
             status, reason=Reason.CLIENT_ERROR if status < 500 else Reason.SERVER_ERROR
         )
     if not body.strip():
-        return JsonReply(status, reason=Reason.EMPTY_BODY)
-    try:
-        return JsonReply(status, json.loads(body))
-    except (ValueError, RecursionError):
-        is_html = _kind_of("", bytes(body[:4096]).lstrip()) is BodyKind.HTML
-        return JsonReply(status, reason=Reason.HTML if is_html else Reason.NOT_JSON)
+        return _Document(status, reason=Reason.EMPTY_BODY)
+    return _Document(status, bytes(body))
 
 
 _SSE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b"error:", b":")

@@ -14,7 +14,8 @@ from kvcanary.record.exchange import Exchange, Purpose
 
 CALIBRATOR, DECOY, BYSTANDER = 0, 1, 2
 READERS = (3, 4, 5)
-FIRST_VICTIM = 6
+SIMULATED = 6
+FIRST_VICTIM = 7
 MAX_VICTIMS = 16
 TENANTS = FIRST_VICTIM + MAX_VICTIMS
 """Tenants of a run, by index in its cast."""

@@ -29,12 +29,15 @@ from kvcanary.probing.plan import (
     replay_plan,
 )
 from kvcanary.probing.sender import Letter, Sender
+from kvcanary.probing.simulate import simulate
 from kvcanary.probing.sizing import Calibration, TooShort
 from kvcanary.probing.stopped import Stopped
 from kvcanary.record.exchange import Exchange, Purpose
 from kvcanary.record.run import HighWater
 from kvcanary.verdict.findings import Severity
 
+LEAST_SIMULATION = 2_048
+"""Context that a simulated leak needs."""
 SETUP_SECONDS = 120.0
 """Longest wait for a short request: the first inference may compile for 40 s."""
 
@@ -108,6 +111,8 @@ class Runner:
         calibrator = Calibrator(self._sender, self._context, self._numbers, self._short_deadline)
         self._calibration = await calibrator.run()
         await self._decoy(Purpose.DECOY_BEFORE)
+        if self._context >= LEAST_SIMULATION:
+            await simulate(self._sender, self._numbers, self._short_deadline)
         return self._calibration
 
     @property

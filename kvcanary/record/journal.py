@@ -18,7 +18,7 @@ from kvcanary.record.base import Recorded
 from kvcanary.record.run import SCHEMA_VERSION, RunRecord
 
 PARTIAL = ".partial"
-_LISTS = {"exchange": "exchanges", "finding": "findings"}
+_LISTS = {"exchange": "exchanges", "finding": "findings", "simulation": "simulations"}
 
 
 class Journal:
@@ -106,7 +106,7 @@ def load(path: Path) -> RunRecord:
         raise ConfigError(f"The record {path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not a run record (not text).") from None
-    parts: dict[str, object] = {"exchanges": [], "findings": []}
+    parts: dict[str, object] = {name: [] for name in _LISTS.values()}
     for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)

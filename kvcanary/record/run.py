@@ -5,6 +5,7 @@ from kvcanary.probing.sizing import Calibration
 from kvcanary.record.base import Recorded
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.scale import Scale
+from kvcanary.record.simulation import Simulation
 from kvcanary.verdict.claims import ClaimName, Verdict
 from kvcanary.verdict.findings import Finding
 
@@ -77,6 +78,7 @@ class RunRecord(Recorded):
     """The same, asked again when the last answer had been read."""
     calibration: Calibration | None = None
     plan: PlanNote | None = None
+    simulations: tuple[Simulation, ...] = ()
     high_water: HighWater | None = None
     exchanges: tuple[Exchange, ...] = ()
     scale: Scale | None = None

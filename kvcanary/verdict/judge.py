@@ -250,10 +250,28 @@ class _State:
         ]
         if silent:
             return Status.INCONCLUSIVE, f"no answer came in {', '.join(silent)}"
-        phantoms = sum(len(e.nulls.phantom_words) for e in judged)
+        simulated = [s for s in self._record.simulations if s.answered]
+        recognised = sum(s.recognised for s in simulated)
+        if simulated and not recognised:
+            return Status.INCONCLUSIVE, (
+                f"this model gives nothing away: of {len(simulated)} simulated leaks none was recognised, "
+                "so a real one might not be either (ownership does not depend on it)"
+            )
         return Status.PASS, (
-            f"no text of another request in {len(judged)} answers "
-            f"({seen} of {seen} decoys recognised, {phantoms} phantom words)"
+            f"no text of another request in {len(judged)} answers; "
+            f"{seen} of {len(self._decoys)} decoys recognised"
+            + self._isolation_power(recognised, len(simulated))
+        )
+
+    def _isolation_power(self, recognised: int, simulated: int) -> str:
+        """The worst stratum's bound, discounted by how many simulated leaks were recognised."""
+        bounds = [s.bound for s in self._strata if s.bound is not None and s.exposed_tokens]
+        if not simulated or not bounds:
+            return ""
+        bound = min(1.0, max(bounds) * simulated / recognised)
+        return (
+            f"; {recognised} of {simulated} simulated leaks recognised: "
+            f"leaks in fewer than {bound:.0%} of answers at 95 %"
         )
 
     def capacity(self) -> tuple[Status, str]:
