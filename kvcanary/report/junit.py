@@ -6,11 +6,11 @@ import re
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from kvcanary.record.run import RunRecord
-from kvcanary.verdict.claims import Claim, ClaimName, Status
+from kvcanary.verdict.claims import Claim, Status
 from kvcanary.verdict.findings import Finding
+from kvcanary.verdict.judge import CLAIM_OF_RULE
 
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_CLAIM = {"first-token": ClaimName.ACCOUNTING, "availability": ClaimName.REFUSAL}
 
 
 def render(record: RunRecord) -> str:
@@ -47,8 +47,7 @@ def _case(claim: Claim, record: RunRecord) -> TestCase:
 
 
 def _about(finding: Finding, claim: Claim) -> bool:
-    family = finding.rule.split("/")[0]
-    return _CLAIM.get(family, family) == claim.name.value
+    return CLAIM_OF_RULE[finding.rule.split("/")[0]] is claim.name
 
 
 def _told(finding: Finding) -> str:

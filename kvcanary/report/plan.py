@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kvcanary.record.run import PlanNote, RunRecord
-from kvcanary.report.tables import table
+from kvcanary.report.tables import print_table, table
 
 
 def print_plan(console: Console, note: PlanNote, record: RunRecord | None) -> None:
@@ -19,7 +19,7 @@ def print_plan(console: Console, note: PlanNote, record: RunRecord | None) -> No
             _duration(stage.seconds),
             stage.purpose,
         )
-    console.print(rows, highlight=False)
+    print_table(console, rows)
     console.print(
         Text(
             f"\n{note.requests} requests, {note.prompt_tokens:,} prompt tokens, "

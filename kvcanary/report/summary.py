@@ -4,16 +4,20 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from kvcanary.deployment.facts import Facts
 from kvcanary.record.exchange import Purpose
 from kvcanary.record.run import RunRecord
-from kvcanary.report.tables import table
+from kvcanary.report.tables import print_table, table
 from kvcanary.verdict.claims import Claim, Status, Stratum, Verdict
 from kvcanary.verdict.findings import Finding, Severity
 
 MAX_EVIDENCE = 6
+MAX_TEXT = 2_000
+MAX_NAME = 200
+"""Characters that are printed of any one text, and of a name."""
 _STYLE = {Status.PASS: "bold green", Status.FAIL: "bold red", Status.INCONCLUSIVE: "bold yellow"}
 _SEVERITY_STYLE = {
     Severity.LEAK: "bold red",
@@ -24,15 +28,18 @@ _SEVERITY_STYLE = {
 
 def print_summary(console: Console, record: RunRecord, path: str | None) -> None:
     """Write the summary. ``path``: where the record lies, for the commands that use it."""
-    for part in _parts(record, path):
-        console.print(part, highlight=False, soft_wrap=isinstance(part, Text))
+    for part in _parts(_harmless(record), path):
+        if isinstance(part, Table):
+            print_table(console, part)
+        else:
+            console.print(part, highlight=False, soft_wrap=isinstance(part, Text))
 
 
 def _parts(record: RunRecord, path: str | None) -> Iterator[RenderableType]:
     info, verdict = record.info, record.verdict
     way = f"{info.api}, {'streaming' if info.stream else 'whole answers'}"
     yield Text(
-        f"kvcanary {info.kvcanary_version}  {_plain(info.target)}  {_plain(info.model)} ({way})  "
+        f"kvcanary {info.kvcanary_version}  {info.target[:MAX_NAME]}  {info.model[:MAX_NAME]} ({way})  "
         f"run {info.run:07x}"
     )
     if verdict is None:
@@ -169,6 +176,18 @@ def _number(value: int | None) -> str:
     return "unknown" if value is None else f"{value:,}"
 
 
-def _plain(text: str) -> str:
-    """Server- or user-given text for a terminal: printable characters only."""
-    return "".join(c if c.isprintable() else "?" for c in text[:200])
+def _harmless(record: RunRecord) -> RunRecord:
+    """The record with printable characters only: names and notes come from servers, records from anywhere."""
+    told = _printable(record.model_dump(exclude={"exchanges"}))
+    assert isinstance(told, dict)  # noqa: S101 - a model's dump
+    return RunRecord.model_validate({**told, "exchanges": record.exchanges})
+
+
+def _printable(value: object) -> object:
+    if isinstance(value, str):
+        return "".join(c if c.isprintable() else "?" for c in value[:MAX_TEXT])
+    if isinstance(value, dict):
+        return {key: _printable(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [_printable(inner) for inner in value]
+    return value

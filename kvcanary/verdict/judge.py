@@ -20,10 +20,12 @@ from kvcanary.verdict.exposure import exposure_of
 from kvcanary.verdict.findings import Finding, Severity
 from kvcanary.verdict.statistics import upper_bound
 
+WARNINGS = frozenset({"isolation/unverified-code"})
+"""Rules that never change a claim: whoever pastes a foreign code must not be able to block a roll-out."""
 FAILING = frozenset(Severity) - {Severity.DEGRADED}
 """Severities that make a claim fail; the rest is a warning."""
 
-_CLAIM_OF_RULE = {
+CLAIM_OF_RULE = {
     "ownership": ClaimName.OWNERSHIP,
     "isolation": ClaimName.ISOLATION,
     "capacity": ClaimName.CAPACITY,
@@ -33,6 +35,7 @@ _CLAIM_OF_RULE = {
     "availability": ClaimName.REFUSAL,
     "identity": ClaimName.OWNERSHIP,
 }
+"""Which claim a finding is about, by the family that its rule begins with."""
 _ORDER = list(Severity)
 
 
@@ -60,7 +63,7 @@ def judge(record: RunRecord, required: Sequence[ClaimName]) -> Judged:
             ClaimName.ACCOUNTING: state.accounting(),
         }.items()
     )
-    status, code = _conclude(claims)
+    status, code = _conclude(claims, sound=bool(record.exchanges) and not record.stopped)
     verdict = Verdict(
         status=status,
         exit_code=code,
@@ -73,11 +76,12 @@ def judge(record: RunRecord, required: Sequence[ClaimName]) -> Judged:
     return Judged(found, verdict)
 
 
-def _conclude(claims: Sequence[Claim]) -> tuple[Status, ExitCode]:
+def _conclude(claims: Sequence[Claim], *, sound: bool) -> tuple[Status, ExitCode]:
+    """``sound``: something was sent, and the run came to its end. Else nothing passes."""
     if any(claim.status is Status.FAIL for claim in claims):
         return Status.FAIL, ExitCode.VIOLATION
     required = [claim for claim in claims if claim.required]
-    if not required or any(claim.status is Status.INCONCLUSIVE for claim in required):
+    if not (sound and required) or any(claim.status is Status.INCONCLUSIVE for claim in required):
         return Status.INCONCLUSIVE, ExitCode.INCONCLUSIVE
     return Status.PASS, ExitCode.PASS
 
@@ -150,7 +154,11 @@ class _State:
         self._readers = [s for s in strata if s.purpose in ("reader", "control", "bystander")]
 
     def _worst(self, claim: ClaimName) -> Finding | None:
-        mine = (f for f in self._found if _CLAIM_OF_RULE[f.rule.split("/")[0]] is claim)
+        mine = (
+            f
+            for f in self._found
+            if CLAIM_OF_RULE[f.rule.split("/")[0]] is claim and f.rule not in WARNINGS
+        )
         return next(mine, None)
 
     def _failed(self, claim: ClaimName) -> tuple[Status, str] | None:
@@ -329,8 +337,11 @@ def _headline(
     if status is Status.INCONCLUSIVE:
         if record.stopped:
             return record.stopped
-        return next(c.text for c in claims if c.required and c.status is Status.INCONCLUSIVE)
+        unknown = [c.text for c in claims if c.required and c.status is Status.INCONCLUSIVE]
+        return unknown[0] if unknown else "nothing was sent, or no claim is required"
     bounded = [s for s in strata if s.bound is not None and s.purpose != "bystander"]
+    if not bounded:
+        return "every required claim holds; no answers were compared"
     worst = max(bounded, key=lambda s: (s.bound or 0.0, s.longest_tokens))
     return (
         f"{worst.lost} of {worst.measured} bad at {worst.longest_tokens:,} tokens "
