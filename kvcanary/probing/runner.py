@@ -13,15 +13,18 @@ from itertools import count
 from kvcanary.canary.prompt import Position, Shape
 from kvcanary.deployment.facts import Facts
 from kvcanary.detect import foreign, ownership
+from kvcanary.probing.boundary import HALVINGS, bracket, narrow
 from kvcanary.probing.buying import NO_LIMIT, Budget, buy, plan_note
 from kvcanary.probing.calibrate import RETRIES, SHORT_OUTPUT, Calibrator
 from kvcanary.probing.client import Client
 from kvcanary.probing.grammar import Probe
+from kvcanary.probing.limits import PROVISIONAL_CONTEXT, find_context
 from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.plan import (
     BYSTANDER,
     DECOY,
     MAX_VICTIMS,
+    READERS,
     Plan,
     Planned,
     Stage,
@@ -111,19 +114,54 @@ class Runner:
         calibrator = Calibrator(self._sender, self._context, self._numbers, self._short_deadline)
         self._calibration = await calibrator.run()
         await self._decoy(Purpose.DECOY_BEFORE)
+        if self._facts.context_tokens is None:
+            await self._find_context(self._calibration)
         if self._context >= LEAST_SIMULATION:
             await simulate(self._sender, self._numbers, self._short_deadline)
         return self._calibration
 
+    async def _find_context(self, calibration: Calibration) -> None:
+        """Where nobody says how long prompts may be, find out, within a quarter of the budget."""
+        self._sender.listener.phase("limits", 1, 0)
+        async with self._streaming() as client:
+            found = await find_context(
+                self._sender,
+                client,
+                calibration,
+                self._numbers,
+                self._limits.deadline_seconds,
+                self._limits.budget.tokens,
+            )
+        changes = {"context_tokens": found.context_tokens, "context_source": found.source}
+        self._facts = self._facts.model_copy(update=changes)
+        self._sender.journal.append("facts", self._facts)
+
+    async def _find_boundary(self) -> None:
+        """Where no limit was known beforehand and something broke: between which lengths?"""
+        found = bracket(self._sender.exchanges)
+        if found is None or self._facts.limit_tokens is not None:
+            return
+        self._sender.listener.phase("boundary", HALVINGS, HALVINGS * found.lost_tokens)
+        narrowed = await narrow(found, self._ask_at)
+        self._sender.journal.append("boundary", narrowed)
+
+    async def _ask_at(self, tokens: int) -> Exchange | None:
+        return await self._send(
+            Planned(
+                number=next(self._numbers),
+                probe="control",
+                group="boundary",
+                purpose=Purpose.LADDER,
+                tenant=READERS[0],
+                tokens=tokens,
+                asked=Position.END,
+                max_tokens=SHORT_OUTPUT,
+            )
+        )
+
     @property
     def _context(self) -> int:
-        """Raises Stopped when nobody says how long prompts may be."""
-        if self._facts.context_tokens is None:
-            raise Stopped(
-                "The context limit is unknown: the server does not tell it. "
-                "Say what the deployment promises with --context N."
-            )
-        return self._facts.context_tokens
+        return self._facts.context_tokens or PROVISIONAL_CONTEXT
 
     @property
     def _short_deadline(self) -> float:
@@ -136,6 +174,7 @@ class Runner:
             await (self._hold(stage) if stage.hold else self._read(stage))
             self._stop_on_leak()
         await self._confirm()
+        await self._find_boundary()
         await self._decoy(Purpose.DECOY_AFTER)
 
     def _stop_on_leak(self) -> None:

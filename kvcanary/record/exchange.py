@@ -17,6 +17,8 @@ class Purpose(StrEnum):
     READER = "reader"
     CONFIRMATION = "confirmation"
     BYSTANDER = "bystander"
+    LADDER = "ladder"
+    """Sent to find a limit or a boundary: searched for foreign text, not judged for ownership."""
 
 
 DECOYS = (Purpose.DECOY_BEFORE, Purpose.DECOY_AFTER)

@@ -3,6 +3,7 @@
 from kvcanary.deployment.facts import Facts
 from kvcanary.probing.sizing import Calibration
 from kvcanary.record.base import Recorded
+from kvcanary.record.boundary import Boundary
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.scale import Scale
 from kvcanary.record.simulation import Simulation
@@ -80,6 +81,7 @@ class RunRecord(Recorded):
     plan: PlanNote | None = None
     simulations: tuple[Simulation, ...] = ()
     high_water: HighWater | None = None
+    boundary: Boundary | None = None
     exchanges: tuple[Exchange, ...] = ()
     scale: Scale | None = None
     stopped: str | None = None

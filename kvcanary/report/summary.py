@@ -137,6 +137,9 @@ def _worth(record: RunRecord, verdict: Verdict) -> Iterator[RenderableType]:
     notes = dict.fromkeys(s.exposure_note for s in verdict.strata if s.purpose == "reader")
     for note in filter(None, notes):
         yield Text(f"  exposure: {note}", "dim")
+    if record.boundary:
+        low, high = record.boundary.sound_tokens, record.boundary.lost_tokens
+        yield Text(f"  boundary: sound at {low:,} tokens, broken at {high:,}", "yellow")
     if record.plan:
         for skipped in record.plan.skipped:
             yield Text(f"  not tested: {skipped}", "yellow")

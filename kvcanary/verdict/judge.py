@@ -106,7 +106,7 @@ def _strata(record: RunRecord, found: Sequence[Finding]) -> tuple[Stratum, ...]:
     names = dict.fromkeys(
         e.group
         for e in record.exchanges
-        if e.purpose not in (Purpose.CALIBRATION, *DECOYS, Purpose.CONFIRMATION)
+        if e.purpose not in (Purpose.CALIBRATION, *DECOYS, Purpose.CONFIRMATION, Purpose.LADDER)
     )
     strata = []
     for name in names:

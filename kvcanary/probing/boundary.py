@@ -1,0 +1,41 @@
+"""Where does it begin? Between the longest sound length and the shortest broken one, by halving."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from kvcanary.detect import ownership
+from kvcanary.record.boundary import Boundary
+from kvcanary.record.exchange import Exchange, Purpose
+
+HALVINGS = 3
+"""Each costs one long prompt and halves the bracket."""
+
+
+def bracket(exchanges: Sequence[Exchange]) -> Boundary | None:
+    """The bracket that the strata give: sound below, broken above; None where nothing broke."""
+    groups = ownership.measure(exchanges)
+    broken = [_longest(g) for g in groups if g.condemned]
+    if not broken:
+        return None
+    lost = min(broken)
+    good = (Purpose.CALIBRATION, Purpose.CONTROL, Purpose.READER)
+    sound = [e.length_tokens for e in exchanges if e.kept and e.purpose in good]
+    below = [tokens for tokens in sound if tokens < lost]
+    return Boundary(sound_tokens=max(below), lost_tokens=lost) if below else None
+
+
+async def narrow(found: Boundary, ask: Callable[[int], Awaitable[Exchange | None]]) -> Boundary:
+    """Halve the bracket: ``ask`` sends a prompt of that many tokens."""
+    for _ in range(HALVINGS):
+        middle = (found.sound_tokens + found.lost_tokens) // 2
+        exchange = await ask(middle)
+        if exchange is None or not (exchange.read or exchange.outcome == "refused"):
+            break
+        if exchange.kept:
+            found = Boundary(sound_tokens=exchange.length_tokens, lost_tokens=found.lost_tokens)
+        else:
+            found = Boundary(sound_tokens=found.sound_tokens, lost_tokens=exchange.length_tokens)
+    return found
+
+
+def _longest(group: ownership.Group) -> int:
+    return max(e.length_tokens for e in group.losing)
