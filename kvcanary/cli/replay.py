@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kvcanary.errors import UsageError
+from kvcanary.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from kvcanary.record.exchange import Exchange
@@ -73,11 +73,17 @@ def replay(
             "The record was made with another site key: its text cannot be written again here. "
             "Set KVCANARY_SITE_KEY_FILE to the key it was made with."
         )
+    try:
+        api, nonce = Api(info.api), bytes.fromhex(info.nonce)
+    except ValueError:
+        raise ConfigError(
+            f"{record} was not written by kvcanary: its api or nonce is none."
+        ) from None
     key = os.environ.get(api_key_env)
     again = _again(recorded, wanted)
     passes: list[RunIdentity | None] = []
     if text in ("same", "both"):
-        passes.append(RunIdentity(info.run, bytes.fromhex(info.nonce)))
+        passes.append(RunIdentity(info.run, nonce))
     if text in ("fresh", "both"):
         passes.append(None)
 
@@ -87,7 +93,7 @@ def replay(
             endpoint = Endpoint(
                 base_url=place.base_url,
                 model=place.model or info.model,
-                api=Api(info.api),
+                api=api,
                 stream=info.stream,
                 api_key=SecretKey(key) if key else None,
                 ca_file=ca_file,
@@ -120,7 +126,7 @@ def replay(
 
 def _wanted(record: "RunRecord", finding: str) -> "Finding":
     number = finding.removeprefix("F")
-    if not number.isdigit() or not 1 <= int(number) <= len(record.findings):
+    if not (number.isascii() and number.isdigit()) or not 1 <= int(number) <= len(record.findings):
         known = ", ".join(f"F{n} ({f.rule})" for n, f in enumerate(record.findings, start=1))
         raise UsageError(f"The record has no finding `{finding}`; it has: {known or 'none'}.")
     wanted = record.findings[int(number) - 1]
@@ -146,17 +152,20 @@ def _again(record: "RunRecord", wanted: "Finding") -> "tuple[Exchange, ...]":
 
 def _told(result: "Result", wanted: "Finding", *, same: bool) -> int:
     from kvcanary.verdict.claims import Status
+    from kvcanary.verdict.judge import CLAIM_OF_RULE
 
     record = result.record
+    about = CLAIM_OF_RULE[wanted.rule.split("/")[0]]
+    claims = record.verdict.claims if record.verdict else ()
+    unknown = [c.text for c in claims if c.name is about and c.status is Status.INCONCLUSIVE]
     text = "the same text" if same else "fresh text"
     back = [f for f in record.findings if f.rule == wanted.rule and f.stratum == wanted.stratum]
     if back:
         click.echo(f"with {text}: it came back: {back[0].title}")
         code = 1
-    elif record.verdict is None or record.verdict.status is Status.INCONCLUSIVE:
-        click.echo(
-            f"with {text}: could not be measured: {record.verdict.headline if record.verdict else ''}"
-        )
+    elif record.verdict is None or record.stopped or unknown:
+        why = record.stopped or "; ".join(unknown)
+        click.echo(f"with {text}: could not be measured: {why}")
         code = 3
     else:
         click.echo(f"with {text}: it did not come back")

@@ -37,6 +37,22 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
                 "full-length request.",
             )
         )
+    lower = [w for w in facts.workers if w.context_tokens and w.context_tokens < context]
+    if lower:
+        found.append(
+            Finding(
+                rule="capacity/context-below-promise",
+                severity=Severity.CAPACITY,
+                stratum="capacity",
+                title=f"workers enforce a context of {min(w.context_tokens or 0 for w in lower):,} tokens, less "
+                f"than the {context:,} that are promised",
+                evidence=tuple(
+                    f"{w.role} worker {w.url}: context limit {w.context_tokens:,}" for w in lower
+                ),
+                remedy=f"Promise no more than the workers take, or start them with it "
+                f"(the promise comes from {facts.context_source}).",
+            )
+        )
     contexts = {w.context_tokens for w in facts.workers if w.context_tokens}
     if len(contexts) > 1:
         found.append(

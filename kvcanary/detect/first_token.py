@@ -2,8 +2,8 @@
 
 Prefill is at best linear in the prompt's length, so a prompt longer than the control's cannot get its
 first token in a small part of the control's time. Only judged where the control took long enough for
-the clock to matter, and only when the whole stratum is early: a cache hit on one prompt is innocent, and
-these prompts are unique from the first page on.
+the clock to matter, and only when the whole stratum is early. What came from a prefix cache needs no
+prefill (a replay word for word is meant to hit it), so prompts are compared by what was not cached.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,16 +25,16 @@ def findings(exchanges: Sequence[Exchange]) -> tuple[Finding, ...]:
     if not control:
         return ()
     seconds = median(seconds for _, seconds in control)
-    pace = median(seconds / e.length_tokens for e, seconds in control)
-    shortest = min(e.length_tokens for e, _ in control)
+    pace = median(seconds / uncached(e) for e, seconds in control)
+    shortest = min(uncached(e) for e, _ in control)
     if seconds < LEAST_CONTROL_SECONDS:
         return ()
     found = []
     readers = [e for e in exchanges if e.purpose in (Purpose.READER, Purpose.CONFIRMATION)]
     for group in sorted({e.group for e in readers}):
         timed = _timed(e for e in readers if e.group == group)
-        long = [(e, s) for e, s in timed if e.length_tokens >= LEAST_LENGTH_RATIO * shortest]
-        if len(long) < 2 or any(s / e.length_tokens >= EARLY * pace for e, s in long):
+        long = [(e, s) for e, s in timed if uncached(e) >= LEAST_LENGTH_RATIO * shortest]
+        if len(long) < 2 or any(s / uncached(e) >= EARLY * pace for e, s in long):
             continue
         found.append(
             Finding(
@@ -44,7 +44,7 @@ def findings(exchanges: Sequence[Exchange]) -> tuple[Finding, ...]:
                 title=f"all {len(long)} first tokens in `{group}` came before their prompts can have been read",
                 evidence=tuple(
                     f"request {e.number}: {e.length_tokens:,} tokens, first token {s:.2f} s after the upload; "
-                    f"the control's pace makes it {pace * e.length_tokens:.2f} s"
+                    f"the control's pace makes it {pace * uncached(e):.2f} s"
                     for e, s in long
                 ),
                 remedy="Prefill did not happen for these prompts: compare the prefill worker's prompt token "
@@ -59,5 +59,10 @@ def _timed(exchanges: Iterable[Exchange]) -> list[tuple[Exchange, float]]:
     return [
         (e, e.first_token_seconds)
         for e in exchanges
-        if e.answered and e.first_token_seconds is not None and e.length_tokens
+        if e.answered and e.first_token_seconds is not None and uncached(e)
     ]
+
+
+def uncached(exchange: Exchange) -> int:
+    """Tokens that had to be computed, as far as the server tells."""
+    return max(0, exchange.length_tokens - (exchange.cached_tokens or 0))

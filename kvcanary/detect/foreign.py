@@ -119,7 +119,7 @@ def _lines(exchange: Exchange, everything: Sequence[Exchange]) -> list[str]:
     owners: dict[tuple[int, int | None], list[ForeignText]] = {}
     for text in exchange.foreign:
         owners.setdefault((text.run, text.tenant), []).append(text)
-    lines = []
+    lines: list[tuple[bool, str]] = []
     for (run, tenant), texts in owners.items():
         named = sorted({t.request for t in texts if t.request is not None})
         if tenant is None:
@@ -132,11 +132,12 @@ def _lines(exchange: Exchange, everything: Sequence[Exchange]) -> list[str]:
         where = "" if not places else f", from about token {places[0]:,}"
         if len(places) > 1 and places[-1] > places[0]:
             where += f" to {places[-1]:,}"
-        lines.append(
+        line = (
             f"request {exchange.number} ({exchange.length_tokens:,} tokens) holds text of {whose}{where}: "
             + _summed(texts)
         )
-    return sorted(lines, key=lambda line: "request" not in line.split(" of ")[-1])
+        lines.append((not named, line))
+    return [line for _, line in sorted(lines, key=lambda item: item[0])]
 
 
 def _summed(texts: Sequence[ForeignText]) -> str:

@@ -29,7 +29,7 @@ def worker(url: str, info: object, role: Role | None = None) -> Worker | None:
         engine="sglang",
         version=_version(info.get("version")),
         pool_tokens=min((p for p in pools if p is not None), default=None),
-        limit_tokens=None if most is None else most - 1,
+        limit_tokens=most - 1 if most else None,
         context_tokens=context,
         page_tokens=_number(info.get("page_size")),
         source="/server_info",

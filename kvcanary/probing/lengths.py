@@ -6,6 +6,7 @@ A name whose value is not known makes the expression unknown, unless ``first_kno
 
 import ast
 import difflib
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,6 +14,9 @@ from kvcanary.errors import ConfigError
 
 Value = float | None
 Variables = Mapping[str, Value]
+
+MAX_SHOWN = 200
+"""Characters of an expression that an error repeats."""
 
 NAMES = (
     "context",
@@ -66,12 +70,19 @@ def evaluate(expression: str, variables: Variables) -> Value:
     """
     try:
         tree = ast.parse(expression, mode="eval").body
-    except (SyntaxError, ValueError):
-        raise ConfigError(f"`{expression}` is not a length expression.") from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ConfigError(f"`{_shown(expression)}` is not a length expression.") from None
     try:
-        return _value(tree, variables, expression)
+        value = _value(tree, variables, expression)
     except (ZeroDivisionError, OverflowError, RecursionError):
-        raise ConfigError(f"`{expression}` has no value.") from None
+        raise ConfigError(f"`{_shown(expression)}` has no value.") from None
+    if value is not None and not math.isfinite(value):
+        raise ConfigError(f"`{_shown(expression)}` has no value.")
+    return value
+
+
+def _shown(expression: str) -> str:
+    return expression if len(expression) <= MAX_SHOWN else expression[:MAX_SHOWN] + "..."
 
 
 def _value(node: ast.expr, variables: Variables, expression: str) -> Value:
@@ -85,13 +96,16 @@ def _value(node: ast.expr, variables: Variables, expression: str) -> Value:
             inner = _value(operand, variables, expression)
             return None if inner is None else float(not inner)
         case ast.Call(ast.Name(name), arguments, []) if name in _FUNCTIONS:
+            if not arguments or (name == "midpoint" and len(arguments) != 2):
+                takes = "two values" if name == "midpoint" else "one value or more"
+                raise ConfigError(f"`{_shown(expression)}`: `{name}` takes {takes}.")
             return _FUNCTIONS[name]([_value(a, variables, expression) for a in arguments])
         case ast.Name() | ast.Attribute(ast.Name()):
             return _variable(ast.unparse(node), variables, expression)
-        case ast.Call(ast.Name(name)):
+        case ast.Call(ast.Name(name)) if name not in _FUNCTIONS:
             raise ConfigError(_unknown("function", name, _FUNCTIONS, expression))
     raise ConfigError(
-        f"`{expression}`: `{ast.unparse(node)}` is not allowed in a length expression "
+        f"`{_shown(expression)}`: `{_shown(ast.unparse(node))}` is not allowed in a length expression "
         "(numbers, + - * / //, not, min, max, midpoint, first_known)."
     )
 
@@ -104,4 +118,4 @@ def _variable(name: str, variables: Variables, expression: str) -> Value:
 
 def _unknown(kind: str, name: str, valid: Mapping[str, object] | Sequence[str], where: str) -> str:
     nearest = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.0)[0]
-    return f"`{where}`: there is no {kind} `{name}`; did you mean `{nearest}`?"
+    return f"`{_shown(where)}`: there is no {kind} `{_shown(name)}`; did you mean `{nearest}`?"

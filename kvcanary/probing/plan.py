@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, cycle, groupby, islice
 
-from kvcanary.canary.prompt import Position, Shape
+from kvcanary.canary.prompt import MAX_CHAPTERS, Position, Shape
 from kvcanary.deployment.facts import Facts
 from kvcanary.probing.grammar import Fill, Probe, Read
 from kvcanary.probing.lengths import evaluate
@@ -155,6 +155,7 @@ class _Planner:
             "prefill.pool": facts.prefill_pool_tokens,
             "decode.pool": pool,
         }
+        self._most = int(calibration.base_tokens + MAX_CHAPTERS * calibration.chapter_tokens)
         self.skipped: list[str] = []
 
     def stages(self) -> list[Stage]:
@@ -174,9 +175,9 @@ class _Planner:
             self.skipped.append(f"{step.group}: its length depends on something unknown")
             return []
         output = min(step.output, self._context // 8)
-        longest = self._safe(min(longest, self._context - output))
-        victims = min(MAX_VICTIMS, math.ceil(total / (longest + output)))
-        tokens = int(min(longest, total / victims - output))
+        longest = min(self._safe(min(longest, self._context - output)), self._most)
+        victims = min(MAX_VICTIMS, math.ceil(total / max(1, longest + output)))
+        tokens = int(min(longest, total / victims - output)) if victims > 0 else 0
         if not self._fits(tokens):
             self.skipped.append(
                 f"{step.group}: {tokens:,} tokens leave no room for a canary prompt"
@@ -208,6 +209,12 @@ class _Planner:
                 else f"{step.group}: {tokens:,} tokens leave no room for a canary prompt"
             )
             return []
+        if tokens > self._most:
+            self.skipped.append(
+                f"{step.group}: {tokens:,} tokens; the longest canary prompt has about {self._most:,}, so it "
+                "is tested at that length"
+            )
+            tokens = self._most
         readers = zip(islice(cycle(READERS), step.count), cycle(ASKED), strict=False)
         exchanges = [
             Planned(
@@ -222,9 +229,12 @@ class _Planner:
             )
             for tenant, position in readers
         ]
-        in_flight = max(1, int(self._in_flight_tokens // (tokens + self._output)))
-        for index in range(step.bystanders):
-            exchanges.insert(min(1, len(exchanges)), self._bystander(step.group, index))
+        bystanders = [self._bystander(step.group, index) for index in range(step.bystanders)]
+        beside = sum(e.tokens + e.max_tokens for e in bystanders)
+        room = max(0.0, self._in_flight_tokens - beside)
+        in_flight = max(1, int(room // (tokens + self._output)))
+        for bystander in bystanders:
+            exchanges.insert(min(1, len(exchanges)), bystander)
         in_flight = min(self._concurrency, in_flight + step.bystanders)
         group = self._prefix + step.group
         return [Stage(group, tuple(exchanges), in_flight, danger=step.danger)]

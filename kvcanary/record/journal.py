@@ -106,19 +106,18 @@ def load(path: Path) -> RunRecord:
         raise ConfigError(f"The record {path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not a run record (not text).") from None
-    parts: dict[str, object] = {name: [] for name in _LISTS.values()}
+    parts: dict[str, object] = {}
+    lists: dict[str, list[object]] = {name: [] for name in _LISTS.values()}
     for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)
             kind, value = entry["kind"], entry["value"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             if number == len(lines) > 1:
                 break
             raise ConfigError(f"{path}:{number}: not a line of a run record.") from None
-        if kind in _LISTS:
-            items = parts[_LISTS[kind]]
-            assert isinstance(items, list)  # noqa: S101 - made a list above
-            items.append(value)
+        if isinstance(kind, str) and kind in _LISTS:
+            lists[_LISTS[kind]].append(value)
         else:
             parts[str(kind)] = value
     version = _version(parts.get("info"))
@@ -129,7 +128,7 @@ def load(path: Path) -> RunRecord:
             else f"{path} is not a run record: it does not begin with the run."
         )
     try:
-        return RunRecord.model_validate(parts)
+        return RunRecord.model_validate({**parts, **lists})
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
