@@ -47,7 +47,7 @@ def _case(claim: Claim, record: RunRecord) -> TestCase:
 
 
 def _about(finding: Finding, claim: Claim) -> bool:
-    return CLAIM_OF_RULE[finding.rule.split("/")[0]] is claim.name
+    return CLAIM_OF_RULE.get(finding.rule.split("/")[0]) is claim.name
 
 
 def _told(finding: Finding) -> str:
