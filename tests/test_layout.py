@@ -1,0 +1,209 @@
+"""The imports that ARCHITECTURE.md promises, read from the source with ``ast``.
+
+A rule holds for every import, those inside functions and under ``TYPE_CHECKING`` included.
+"""
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import kvcanary
+
+PACKAGE = Path(kvcanary.__file__).resolve().parent
+TESTS = Path(__file__).resolve().parent
+MAX_LINES = 450
+LONGER = {"kvcanary.probing.client": 650}
+"""Modules that are longer, and how long they may be. Take a line out when its module has shrunk."""
+
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("kvcanary", "kvcanary.errors", "kvcanary.data", "kvcanary.places"),
+    ("kvcanary.canary",),
+    # Values: what the arrows of the flow carry.
+    (
+        "kvcanary.record",
+        "kvcanary.deployment.facts",
+        "kvcanary.probing.sizing",
+        "kvcanary.verdict.claims",
+        "kvcanary.verdict.findings",
+    ),
+    ("kvcanary.engines",),
+    ("kvcanary.detect",),
+    ("kvcanary.verdict",),
+    ("kvcanary.probing",),
+    ("kvcanary.deployment", "kvcanary.telemetry"),
+    ("kvcanary.report",),
+    ("kvcanary.run",),
+    ("kvcanary.cli", "kvcanary.__main__"),
+)
+"""A module belongs to the longest name here that it begins with, and imports from its own layer and
+those above it. The lab stands beside: only ``cli`` starts it."""
+
+HOMES = {
+    "click": ("kvcanary.cli",),
+    "rich": ("kvcanary.cli", "kvcanary.report"),
+    "junitparser": ("kvcanary.report",),
+    "httpx": ("kvcanary.probing.client",),
+    "yaml": ("kvcanary.probing.grammar", "kvcanary.probing.yaml_file"),
+    "numpy": ("kvcanary.lab",),
+    "starlette": ("kvcanary.lab",),
+    "uvicorn": ("kvcanary.lab",),
+    "prometheus_client": ("kvcanary.lab",),
+    "scipy": ("kvcanary.canary.odds", "kvcanary.probing.sizing", "kvcanary.verdict.statistics"),
+}
+"""The only places that import a library."""
+
+IO = {"asyncio", "http", "httpx", "os", "pathlib", "requests", "socket", "subprocess", "urllib"}
+PURE = (
+    "kvcanary.detect",
+    "kvcanary.verdict",
+    "kvcanary.engines",
+    "kvcanary.deployment.facts",
+    "kvcanary.probing.lengths",
+    "kvcanary.probing.plan",
+    "kvcanary.probing.sizing",
+    "kvcanary.report.junit",
+)
+"""Pure cores: judged from values, tested without a network."""
+
+FORBIDDEN = (
+    ("kvcanary.canary", ("httpx", "http", "socket", "asyncio", "urllib", "click", "rich")),
+    ("kvcanary.detect", ("kvcanary.cli", "kvcanary.probing", "kvcanary.report", "kvcanary.run")),
+    ("kvcanary.report", ("kvcanary.cli", "kvcanary.run", "kvcanary.detect", "kvcanary.engines")),
+)
+"""(who, what it does not import)."""
+
+
+def _within(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imported(source: str) -> Iterator[str]:
+    """Absolute names of what a module imports, wherever in it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _module_of(name: str) -> str:
+    """The module that an imported name stands in."""
+    while name not in SOURCES:
+        name = name.rpartition(".")[0]
+    return name
+
+
+IMPORTS = {name: frozenset(imported(path.read_text())) for name, path in SOURCES.items()}
+MODULES = {
+    name: frozenset(_module_of(i) for i in imports if _within(i, "kvcanary"))
+    for name, imports in IMPORTS.items()
+}
+
+
+def _layer(module: str) -> int:
+    homes = [(len(n), i) for i, names in enumerate(LAYERS) for n in names if _within(module, n)]
+    # `kvcanary` itself is the package's __init__ only, and no home for what is new below it
+    assert module == "kvcanary" or max(homes)[0] > len("kvcanary"), f"{module} has no layer"
+    return max(homes)[1]
+
+
+OUTSIDE_LAB = sorted(name for name in SOURCES if not _within(name, "kvcanary.lab"))
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert len(SOURCES) > 60
+    assert "kvcanary.probing.client" in MODULES["kvcanary.probing.sender"]
+
+
+@pytest.mark.parametrize("module", OUTSIDE_LAB)
+def test_imports_follow_the_layers(module: str) -> None:
+    above = _layer(module)
+    for other in MODULES[module]:
+        if _within(other, "kvcanary.lab"):
+            assert _within(module, "kvcanary.cli"), f"only cli may start the lab, not {module}"
+        else:
+            assert _layer(other) <= above, f"{module} imports {other}, which is further down"
+
+
+def test_no_modules_import_each_other() -> None:
+    """TopologicalSorter raises CycleError with the modules in a circle."""
+    graph = {name: others - {name} for name, others in MODULES.items()}
+    tuple(TopologicalSorter(graph).static_order())
+
+
+def test_the_canary_text_needs_nothing_but_the_errors() -> None:
+    for module in (m for m in SOURCES if _within(m, "kvcanary.canary")):
+        for other in MODULES[module]:
+            assert _within(other, "kvcanary.canary") or other == "kvcanary.errors", module
+
+
+def test_the_lab_knows_nothing_but_the_errors() -> None:
+    for module in (m for m in SOURCES if _within(m, "kvcanary.lab")):
+        for other in MODULES[module]:
+            assert _within(other, "kvcanary.lab") or other == "kvcanary.errors", module
+
+
+@pytest.mark.parametrize(("who", "what"), FORBIDDEN, ids=[who for who, _ in FORBIDDEN])
+def test_what_a_package_does_not_know(who: str, what: tuple[str, ...]) -> None:
+    for module in (m for m in SOURCES if _within(m, who)):
+        for name in IMPORTS[module]:
+            sizing = _within(name, "kvcanary.probing.sizing")
+            assert sizing or not any(_within(name, other) for other in what), f"{module}: {name}"
+
+
+def test_a_report_is_made_from_a_record() -> None:
+    """Of what runs, a report knows only the events that progress listens to."""
+    for module in (m for m in SOURCES if _within(m, "kvcanary.report")):
+        for other in MODULES[module]:
+            if _within(other, "kvcanary.probing"):
+                assert other == "kvcanary.probing.events", f"{module}: {other}"
+
+
+def test_pure_cores_do_no_io() -> None:
+    pure = [m for m in SOURCES if any(_within(m, name) for name in PURE)]
+    assert len(pure) > 15
+    for module in pure:
+        roots = {name.partition(".")[0] for name in IMPORTS[module]}
+        assert not roots & IO, module
+        calls = ast.walk(ast.parse(SOURCES[module].read_text()))
+        opened = [n for n in calls if isinstance(n, ast.Name) and n.id in ("open", "print")]
+        assert not opened, module
+
+
+@pytest.mark.parametrize("library", HOMES)
+def test_a_library_has_a_home(library: str) -> None:
+    users = [m for m, names in IMPORTS.items() if any(_within(n, library) for n in names)]
+    assert users
+    for module in users:
+        assert any(_within(module, home) for home in HOMES[library]), f"{module} imports {library}"
+
+
+def test_only_the_command_line_and_tests_import_the_lab() -> None:
+    for folder in ("tools", "tests"):
+        for path in (TESTS.parent / folder).rglob("*.py"):
+            names = list(imported(path.read_text()))  # no relative imports here either
+            if folder == "tools":
+                assert not any(_within(name, "kvcanary.lab") for name in names), path
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_no_module_is_too_long_to_read(module: str) -> None:
+    lines = SOURCES[module].read_text().count("\n")
+    assert lines <= LONGER.get(module, MAX_LINES), f"{module} has {lines} lines: split it"
+
+
+def test_the_list_of_long_modules_is_honest() -> None:
+    for module in LONGER:
+        assert SOURCES[module].read_text().count("\n") > MAX_LINES, f"{module} is short enough now"
