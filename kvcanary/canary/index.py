@@ -104,9 +104,18 @@ class CodeIndex:
     def _longest(self, squashed: str, seed: int, at: int) -> Part | None:
         best = (0, LEAST_PARTIAL - 1)
         owner = -1
+        planted, after = self._characters, at + SEED_CHARACTERS
+        left = ord(squashed[at - 1]) if at else 0
+        right = ord(squashed[after]) if after < len(squashed) else 0
         for index, offset in self._seeds(seed):
-            code = self._characters[index * CODE_CHARACTERS : (index + 1) * CODE_CHARACTERS]
-            found = _extend(code.decode("ascii"), offset, squashed, at)
+            begin = index * CODE_CHARACTERS
+            stand = begin + offset
+            goes_left = offset and planted[stand - 1] == left
+            end = stand + SEED_CHARACTERS
+            if not goes_left and not (end < begin + CODE_CHARACTERS and planted[end] == right):
+                continue  # what nearly all chance agreements come to
+            code = planted[begin : begin + CODE_CHARACTERS].decode("ascii")
+            found = _extend(code, offset, squashed, at)
             if found[1] > best[1]:
                 best, owner = found, index
         return None if owner < 0 else Part(self._identity(owner), *best)
@@ -114,9 +123,7 @@ class CodeIndex:
     def _identity(self, index: int) -> CodeId:
         packed = self._identities[index]
         request = packed >> POSITION_BITS & (MAX_REQUESTS - 1)
-        return CodeId(
-            packed >> REQUEST_BITS + POSITION_BITS, request, packed & (MAX_POSITIONS - 1)
-        )
+        return CodeId(packed >> REQUEST_BITS + POSITION_BITS, request, packed & (MAX_POSITIONS - 1))
 
 
 def _seed_of(characters: str) -> int:

@@ -6,24 +6,29 @@ is for ``kvcanary.detect`` to say.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import AnyStr
 
-from kvcanary.canary.codes import CODE_CHARACTERS, PREFIX, CodeId, CodeMaker, written
+from kvcanary.canary.codes import ALPHABET, CODE_CHARACTERS, PREFIX, CodeId, CodeMaker, written
 from kvcanary.canary.folding import fold, squash, words
 from kvcanary.canary.index import CodeIndex
-from kvcanary.canary.lexicon import Lexicon
+from kvcanary.canary.lexicon import SLOT_ALPHABETS, Lexicon
 from kvcanary.canary.prompt import CanaryPrompt
 from kvcanary.canary.tenants import Cast
 
 LEAST_PHRASE = 4
 """Fewest slot words in a row that are looked up (32 bits)."""
-LEAST_OWN_PHRASE = 2
-MAX_LOOKUPS = 4_096
-"""Most phrase look-ups in one answer: a flood of slot words must not stall the run."""
+MAX_LOOKUPS = 1_024
+"""Most phrase look-ups in one answer: a flood of slot words must not stall the run (each searches the
+words of all requests)."""
 
-_MIXED = re.compile(r"[0-9][A-Z]|[A-Z][0-9]")
-_UNVERIFIED = re.compile(r"\bKVC-?(?:[0-9A-HJKMNP-TV-Z]{4}-?){4}\b")
+_MIXED = re.compile(f"(?:[0-9]+|{PREFIX})(?:[A-Z]{{0,31}}?(?:[0-9]+|{PREFIX}))*+")
+"""Digits and prefixes that are less than two codes apart."""
+_WRITTEN = re.compile(f"{PREFIX}(?:-[{ALPHABET}]{{4}}){{4}}")
+_CODE_SHAPED = re.compile(rf"{PREFIX}(?<!\w{PREFIX})-?(?:[{ALPHABET}]{{4}}-?){{4}}\b")
+_BLANK = "-" * (len(PREFIX) + CODE_CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +64,22 @@ class Sightings:
     private_words: frozenset[str] = frozenset()
     unverified_codes: int = 0
     """Strings of the shape of a code that this site did not make."""
+    code_tests: int = 0
+    """Different strings that could have verified as a code without being planted in this run."""
     code_windows: int = 0
     """Places where part of a code could have been found."""
     phrase_windows: int = 0
     complete: bool = True
     """False when a bound was reached before the end of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """The whole codes of an answer, and the answer without them."""
+
+    codes: dict[CodeId, CodeSeen]
+    tests: int
+    rest: str
 
 
 class Recogniser:
@@ -81,8 +97,13 @@ class Recogniser:
     def plant(self, prompt: CanaryPrompt) -> None:
         """Remember a request's text. Call before it is sent."""
         self._prompts[prompt.number] = prompt
-        for position in range(prompt.code_count):
-            self._index.add(prompt.code_id(position), prompt.code(position))
+        for identity, characters in prompt.codes():
+            self._index.add(identity, characters)
+
+    @property
+    def prompts(self) -> Mapping[int, CanaryPrompt]:
+        """Everything planted so far, by request."""
+        return MappingProxyType(self._prompts)
 
     @property
     def planted_codes(self) -> int:
@@ -96,52 +117,71 @@ class Recogniser:
         """Recognise everything in the answer to request ``own``."""
         folded = fold(text)
         squashed = squash(folded)
-        codes, windows = self._read_codes(folded, squashed)
+        whole = self._whole_codes(text, squashed)
+        parts, windows = self._parts(whole.rest, whole.codes)
         listed = words(folded)
         phrases = _Phrases(self._prompts, own)
         seen = tuple(phrases.read(self._slot_runs(listed)))
         return Sightings(
-            codes=codes,
+            codes=(*whole.codes.values(), *parts),
             phrases=seen,
             names=frozenset(self._names(listed)),
             private_words=self._private.intersection(listed),
-            unverified_codes=self._unverified(folded, codes),
+            unverified_codes=self._unverified(folded),
+            code_tests=whole.tests,
             code_windows=windows,
-            phrase_windows=phrases.lookups,
+            phrase_windows=phrases.windows,
             complete=phrases.lookups < MAX_LOOKUPS,
         )
 
     # -- codes -------------------------------------------------------------------------------------
 
-    def _read_codes(self, folded: str, squashed: str) -> tuple[tuple[CodeSeen, ...], int]:
-        found: dict[CodeId, CodeSeen] = {}
-        taken: list[tuple[int, int]] = []
+    def _whole_codes(self, text: str, squashed: str) -> "_Whole":
+        """Codes that verify themselves, behind their prefix."""
+        intact = set(_WRITTEN.findall(text))
+        codes: dict[CodeId, CodeSeen] = {}
+        tested: set[str] = set()
+        rest: list[str] = []
+        end = 0
         for at in _every(squashed, PREFIX):
-            characters = squashed[at + len(PREFIX) : at + len(PREFIX) + CODE_CHARACTERS]
+            characters = squashed[at + len(PREFIX) : at + len(_BLANK)]
             identity = self._codes.read(characters)
-            if identity is not None:
-                altered = written(characters) not in folded
-                found.setdefault(identity, CodeSeen(identity, CODE_CHARACTERS, altered))
-                taken.append((at, at + len(PREFIX) + CODE_CHARACTERS))
+            if identity is None or not self._is_planted(identity):
+                tested.add(characters)
+            if identity is not None and at >= end:
+                altered = written(characters) not in intact
+                codes[identity] = CodeSeen(identity, CODE_CHARACTERS, altered)
+                rest += squashed[end:at], _BLANK
+                end = at + len(_BLANK)
+        rest.append(squashed[end:])
+        tests = sum(len(characters) == CODE_CHARACTERS for characters in tested)
+        return _Whole(codes, tests, "".join(rest))
+
+    def _is_planted(self, identity: CodeId) -> bool:
+        prompt = self._prompts.get(identity.request)
+        return prompt is not None and prompt.writer.run.number == identity.run
+
+    def _parts(
+        self, squashed: str, whole: dict[CodeId, CodeSeen]
+    ) -> tuple[tuple[CodeSeen, ...], int]:
+        """The longest part seen of each code that was not seen whole, and in how many places we looked."""
+        longest: dict[CodeId, int] = {}
         windows = 0
-        for begin, end in _without(_mixed_spans(squashed), taken):
+        for begin, end in _mixed_spans(squashed):
             windows += end - begin
             for part in self._index.parts(squashed, begin, end):
-                known = found.get(part.identity)
-                if known is None or known.characters < part.length:
-                    whole = part.length == CODE_CHARACTERS
-                    found[part.identity] = CodeSeen(part.identity, part.length, altered=whole)
-        return tuple(found.values()), windows
+                if part.identity not in whole:
+                    longest[part.identity] = max(longest.get(part.identity, 0), part.length)
+        seen = (CodeSeen(i, n, altered=n == CODE_CHARACTERS) for i, n in longest.items())
+        return tuple(seen), windows
 
-    def _unverified(self, folded: str, codes: tuple[CodeSeen, ...]) -> int:
+    def _unverified(self, folded: str) -> int:
         """Code-shaped strings that are neither ours nor a slip of the pen in one of ours."""
-        ours = [self._codes.make(code.identity) for code in codes]
-        count = 0
-        for match in _UNVERIFIED.finditer(folded):
-            characters = squash(match[0])[len(PREFIX) :]
-            if not any(_agreeing(characters, code) >= CODE_CHARACTERS // 2 for code in ours):
-                count += self._codes.read(characters) is None
-        return count
+        shaped = (squash(match[0])[len(PREFIX) :] for match in _CODE_SHAPED.finditer(folded))
+        return sum(
+            self._codes.read(characters) is None and not self._index.has_near(characters)
+            for characters in shaped
+        )
 
     # -- words -------------------------------------------------------------------------------------
 
@@ -179,40 +219,37 @@ class _Phrases:
 
     def __init__(self, prompts: dict[int, CanaryPrompt], own: int | None) -> None:
         self.lookups = 0
+        self.windows = 0
+        """Look-ups among the other requests: where chance could have put a phrase."""
         self._own = prompts.get(own) if own is not None else None
         self._others = [prompt for number, prompt in prompts.items() if number != own]
 
     def read(self, runs: Iterable[tuple[int, bytes]]) -> Iterator[PhraseSeen]:
         for first, run in runs:
             at = 0
-            while at < len(run) and self.lookups < MAX_LOOKUPS:
-                alphabet = (first + at) % 6
-                if self._own and (own := _longest(self._own, run, at, alphabet, LEAST_OWN_PHRASE)):
-                    yield own
-                    at += own.words
-                    continue
-                if len(run) - at < LEAST_PHRASE:
-                    break
+            while at <= len(run) - LEAST_PHRASE and self.lookups < MAX_LOOKUPS:
                 self.lookups += 1
-                hits = (_longest(other, run, at, alphabet, LEAST_PHRASE) for other in self._others)
-                best = max((hit for hit in hits if hit), key=lambda hit: hit.words, default=None)
+                best = self._best(run, at, (first + at) % len(SLOT_ALPHABETS))
                 if best:
                     yield best
                 at += best.words if best else 1
 
+    def _best(self, run: bytes, at: int, alphabet: int) -> PhraseSeen | None:
+        if self._own and (own := _longest(self._own, run, at, alphabet)):
+            return own
+        self.windows += 1
+        hits = (_longest(other, run, at, alphabet) for other in self._others)
+        return max((hit for hit in hits if hit), key=lambda hit: hit.words, default=None)
 
-def _longest(
-    prompt: CanaryPrompt, run: bytes, at: int, alphabet: int, least: int
-) -> PhraseSeen | None:
-    """The longest stretch of ``run[at:]`` in the prompt's stream, of at least ``least`` words."""
-    stream, seed = prompt.stream, run[at : at + least]
+
+def _longest(prompt: CanaryPrompt, run: bytes, at: int, alphabet: int) -> PhraseSeen | None:
+    """The longest stretch of ``run[at:]`` in the prompt's stream, of at least ``LEAST_PHRASE`` words."""
+    stream, seed = prompt.stream, run[at : at + LEAST_PHRASE]
     best: PhraseSeen | None = None
-    if len(seed) < least:
-        return None
-    for place in _every_byte(stream, seed):
-        if place % 6 != alphabet:
+    for place in _every(stream, seed):
+        if place % len(SLOT_ALPHABETS) != alphabet:
             continue
-        length = least
+        length = LEAST_PHRASE
         while (
             at + length < len(run)
             and place + length < len(stream)
@@ -224,14 +261,7 @@ def _longest(
     return best
 
 
-def _every(text: str, needle: str) -> Iterator[int]:
-    at = text.find(needle)
-    while at >= 0:
-        yield at
-        at = text.find(needle, at + 1)
-
-
-def _every_byte(text: bytes, needle: bytes) -> Iterator[int]:
+def _every(text: AnyStr, needle: AnyStr) -> Iterator[int]:
     at = text.find(needle)
     while at >= 0:
         yield at
@@ -239,32 +269,9 @@ def _every_byte(text: bytes, needle: bytes) -> Iterator[int]:
 
 
 def _mixed_spans(squashed: str) -> Iterator[tuple[int, int]]:
-    """Stretches around a digit beside a letter: where a part of a code can stand."""
-    begin = end = -1
+    """Stretches around digits and behind prefixes: where part of a code can stand."""
+    before = 0
     for match in _MIXED.finditer(squashed):
-        if match.start() > end:
-            if end > begin:
-                yield begin, end
-            begin = max(0, match.start() - CODE_CHARACTERS, end)
-        end = min(len(squashed), match.end() + CODE_CHARACTERS)
-    if end > begin:
-        yield begin, end
-
-
-def _without(
-    spans: Iterable[tuple[int, int]], taken: list[tuple[int, int]]
-) -> Iterator[tuple[int, int]]:
-    """The spans less the stretches already understood (both in ascending order)."""
-    for begin, end in spans:
-        for from_, to in taken:
-            if to <= begin or from_ >= end:
-                continue
-            if from_ > begin:
-                yield begin, from_
-            begin = to
-        if begin < end:
-            yield begin, end
-
-
-def _agreeing(left: str, right: str) -> int:
-    return sum(a == b for a, b in zip(left, right, strict=False))
+        begin = max(before, match.start() - CODE_CHARACTERS)
+        before = min(len(squashed), match.end() + CODE_CHARACTERS)
+        yield begin, before

@@ -36,9 +36,11 @@ def read_answer(
 ) -> Reading:
     """Judge the answer to ``prompt`` against everything planted so far.
 
+    ``prompts``: the requests sent so far; whatever else the recogniser knows is planted too.
     ``tokens``: predicted length of each prompt, where known: what places are stated in.
     """
     seen = recogniser.read(text, own=prompt.number)
+    prompts = {**recogniser.prompts, **prompts}
     known = {prompt.tenant.index}
     sent = {other.tenant.index for other in prompts.values()}
     decoy_code = prompt.label_id(Position.START) if prompt.decoy else None
@@ -83,17 +85,30 @@ def _code(
     code: CodeSeen, prompts: Mapping[int, CanaryPrompt], tokens: Mapping[int, int], run: int
 ) -> ForeignText:
     identity = code.identity
-    owner = prompts.get(identity.request) if identity.run == run else None
+    owner, tenant = _owner(identity, prompts) if identity.run == run else (None, None)
     return ForeignText(
         form=Form.CODE,
         request=identity.request,
-        tenant=owner.tenant.index if owner else None,
+        tenant=tenant.index if tenant else None,
         run=identity.run,
         at_tokens=_place(owner, owner.code_fraction(identity.position), tokens) if owner else None,
         extent=code.characters,
         whole=code.whole,
         altered=code.altered,
     )
+
+
+def _owner(
+    identity: CodeId, prompts: Mapping[int, CanaryPrompt]
+) -> tuple[CanaryPrompt | None, Tenant | None]:
+    """The prompt that a code stands in, and whose it says it is: for a decoy's label these are two."""
+    owner = prompts.get(identity.request)
+    if owner:
+        return owner, owner.tenant
+    for carrier in prompts.values():
+        if carrier.decoy and carrier.decoy[0] == identity.request:
+            return carrier, carrier.decoy[1]
+    return None, None
 
 
 def _phrase(
