@@ -3,7 +3,8 @@
 Prefill is at best linear in the prompt's length, so a prompt longer than the control's cannot get its
 first token in a small part of the control's time. Only judged where the control took long enough for
 the clock to matter, and only when the whole stratum is early. What came from a prefix cache needs no
-prefill (a replay word for word is meant to hit it), so prompts are compared by what was not cached.
+prefill (a replay word for word is meant to hit it): prompts are compared by what was not cached, and
+those that were cached by half or more are not compared at all.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ from kvcanary.verdict.findings import Finding, Severity
 EARLY = 0.4
 """Fraction of the control's seconds per token below which prefill cannot have happened."""
 LEAST_CONTROL_SECONDS = 0.5
+LEAST_UNCACHED = 0.5
 LEAST_LENGTH_RATIO = 0.9
 """Only strata at least nearly as long as the control are compared with it."""
 
@@ -59,7 +61,9 @@ def _timed(exchanges: Iterable[Exchange]) -> list[tuple[Exchange, float]]:
     return [
         (e, e.first_token_seconds)
         for e in exchanges
-        if e.answered and e.first_token_seconds is not None and uncached(e)
+        if e.answered
+        and e.first_token_seconds is not None
+        and uncached(e) > LEAST_UNCACHED * e.length_tokens
     ]
 
 
