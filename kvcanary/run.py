@@ -41,6 +41,7 @@ from kvcanary.probing.stopped import Stopped
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.journal import Journal
 from kvcanary.record.run import RunInfo, RunRecord
+from kvcanary.telemetry.meter import make_meter
 from kvcanary.verdict.judge import judge
 
 EPOCH = 1_767_225_600
@@ -185,7 +186,10 @@ async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
             suite.stop_on_leak,
         )
         probes = tuple(load_probe(reference) for reference in suite.probes)
-        runner = Runner(sender, probes, facts, gauge, limits)
+        meter = await make_meter(sender.client, facts, with_key=options.trust_discovered)
+        if meter:
+            journal.append("topology", meter.topology)
+        runner = Runner(sender, probes, facts, gauge, meter, limits)
         if options.again:
             await runner.replay(options.again)
         elif options.only_plan:

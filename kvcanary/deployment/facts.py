@@ -69,6 +69,17 @@ class Facts(Recorded):
         return self._least("limit_tokens", *Role)
 
     @property
+    def surest_limit_tokens(self) -> int | None:
+        """A prompt longer than this is refused wherever it is routed: the roomiest worker of either role."""
+        limits = []
+        for role in (Role.PREFILL, Role.DECODE):
+            known = [w.limit_tokens for w in self.workers if w.role in (role, Role.UNIFIED)]
+            if None in known or not known:
+                return None
+            limits.append(max(k for k in known if k is not None))
+        return min(limits)
+
+    @property
     def page_tokens(self) -> int | None:
         known = [worker.page_tokens for worker in self.workers if worker.page_tokens]
         return max(known) if known else None

@@ -8,8 +8,8 @@ from kvcanary.verdict.findings import Finding, Severity
 
 
 def over_limit(exchanges: Sequence[Exchange], facts: Facts) -> tuple[Exchange, ...]:
-    """Exchanges longer than what every worker accepts, where that is known."""
-    limit = facts.limit_tokens
+    """Exchanges that no worker accepts, wherever they are routed, as far as that is known."""
+    limit = facts.surest_limit_tokens
     if limit is None:
         return ()
     return tuple(e for e in exchanges if (e.planned_tokens or 0) > limit)
@@ -26,8 +26,8 @@ def findings(exchanges: Sequence[Exchange], facts: Facts) -> tuple[Finding, ...]
             rule="refusal/answered-over-limit",
             severity=Severity.ACCOUNTING,
             stratum=answered[0].group,
-            title=f"{len(answered)} of {len(due)} prompts longer than a worker accepts "
-            f"({facts.limit_tokens:,} tokens) were answered all the same",
+            title=f"{len(answered)} of {len(due)} prompts that no worker accepts "
+            f"(more than {facts.surest_limit_tokens:,} tokens) were answered all the same",
             evidence=tuple(
                 f"request {e.number} ({e.length_tokens:,} tokens): HTTP {e.status}, finish "
                 f"{e.finish_reason}, usage {e.prompt_tokens} prompt tokens"

@@ -37,12 +37,18 @@ from kvcanary.probing.sizing import Calibration, TooShort
 from kvcanary.probing.stopped import Stopped
 from kvcanary.record.exchange import Exchange, Purpose
 from kvcanary.record.run import HighWater
+from kvcanary.telemetry.meter import Meter, Reading
 from kvcanary.verdict.findings import Severity
 
 LEAST_SIMULATION = 2_048
 """Context that a simulated leak needs."""
 SETUP_SECONDS = 120.0
 """Longest wait for a short request: the first inference may compile for 40 s."""
+
+EXTRA_PER_PAIR = 2
+"""Further readers of a stratum for each pair of workers, to have all of them met."""
+ALONE = (Purpose.READER, Purpose.CONTROL, Purpose.CONFIRMATION)
+"""Sent one at a time where workers' counters are to tell whom they met."""
 
 PoolGauge = Callable[[], Awaitable[int | None]]
 """Tokens in use in the decode pool now, by the deployment's own figures; None where it does not tell."""
@@ -67,13 +73,20 @@ class Runner:
         probes: Sequence[Probe],
         facts: Facts,
         gauge: PoolGauge | None,
+        meter: Meter | None,
         limits: Limits,
     ) -> None:
         self._sender, self._probes, self._facts = sender, probes, facts
-        self._gauge, self._limits = gauge, limits
+        self._gauge, self._meter, self._limits = gauge, meter, limits
         self._pacer = Pacer(limits.budget.tokens_per_minute)
         self._numbers = count()
         self._calibration: Calibration | None = None
+
+    @property
+    def _alone(self) -> bool:
+        """Whether readers go one at a time, so that counters tell which of several pairs served them."""
+        topology = self._meter.topology if self._meter else None
+        return topology is not None and topology.visible and len(topology.pairs) > 1
 
     @property
     def _endpoint_client(self) -> Client:
@@ -209,6 +222,10 @@ class Runner:
     # -- stages ------------------------------------------------------------------------------------
 
     async def _read(self, stage: Stage) -> None:
+        """Readers of one stratum; one after the other where it can be seen which workers each one meets."""
+        if self._meter and self._alone:
+            await self._read_and_meet(stage, self._meter)
+            return
         slots = asyncio.Semaphore(stage.in_flight)
 
         async def one(planned: Planned) -> None:
@@ -218,6 +235,19 @@ class Runner:
         async with asyncio.TaskGroup() as group:
             for planned in stage.exchanges:
                 group.create_task(one(planned))
+
+    async def _read_and_meet(self, stage: Stage, meter: Meter) -> None:
+        """Send until every pair of workers has been met in this stratum, or the router will not have it."""
+        for planned in stage.exchanges:
+            await self._send(planned)
+        readers = [p for p in stage.exchanges if p.purpose is Purpose.READER]
+        unmet = set(map(str, meter.topology.pairs))
+        for extra in range(EXTRA_PER_PAIR * len(meter.topology.pairs) if readers else 0):
+            met = {str(e.met) for e in self._sender.exchanges if e.group == stage.group and e.met}
+            if not unmet - met:
+                break
+            again = readers[extra % len(readers)]
+            await self._send(replace(again, number=next(self._numbers)))
 
     async def _hold(self, stage: Stage) -> None:
         """Send all, wait until every one is being decoded (or has ended), read the gauge, let go."""
@@ -229,6 +259,7 @@ class Runner:
             started.add(planned.number)
             changed.set()
 
+        before = await self._meter.read() if self._meter else None
         async with self._streaming() as client, asyncio.TaskGroup() as group:
             tasks: dict[int, asyncio.Task[Exchange | None]] = {}
             for planned in stage.exchanges:
@@ -241,15 +272,19 @@ class Runner:
                 changed.clear()
                 await changed.wait()
             held = [p for p in stage.exchanges if not tasks[p.number].done()]
-            await self._note_high_water(sum(p.tokens for p in held))
+            await self._note_high_water(sum(p.tokens for p in held), before)
             release.set()
 
-    async def _note_high_water(self, in_flight_tokens: int) -> None:
+    async def _note_high_water(self, in_flight_tokens: int, before: Reading | None) -> None:
         measured = await self._gauge() if self._gauge else None
-        if measured is not None:
-            note = HighWater(tokens=measured, how="measured")
-        else:
-            note = HighWater(tokens=in_flight_tokens, how="estimated")
+        decoders: tuple[str, ...] = ()
+        if self._meter and before:
+            decoders = self._meter.decoders(before, await self._meter.read())
+        note = HighWater(
+            tokens=in_flight_tokens if measured is None else measured,
+            how="estimated" if measured is None else "measured",
+            decoders=decoders,
+        )
         self._sender.journal.append("high_water", note)
 
     async def _confirm(self) -> None:
@@ -301,6 +336,7 @@ class Runner:
             client=client,
             on_first_token=on_first_token,
             release=release,
+            meter=self._meter if self._alone and planned.purpose in ALONE else None,
         )
         if exchange.answered and exchange.prompt_tokens:
             self._calibration = self._calibration.refit(shape, exchange.prompt_tokens)

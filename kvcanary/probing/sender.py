@@ -21,6 +21,7 @@ from kvcanary.probing.outcome import Outcome, Reply
 from kvcanary.record.exchange import Answerer, Exchange, Purpose, Recall, RefusalSeen
 from kvcanary.record.journal import Journal
 from kvcanary.record.scale import Scale
+from kvcanary.telemetry.meter import Meter
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +76,19 @@ class Sender:
         client: Client | None = None,
         on_first_token: Callable[[], None] | None = None,
         release: asyncio.Event | None = None,
+        meter: Meter | None = None,
     ) -> Exchange:
-        """Send one prompt; its exchange is recorded before this returns."""
+        """Send one prompt; its exchange is recorded before this returns.
+
+        ``meter``: tell which workers served it; only of use while nothing else is in flight.
+        """
         exchange, _ = await self.send_and_keep(
             letter,
             deadline_seconds,
             client=client,
             on_first_token=on_first_token,
             release=release,
+            meter=meter,
         )
         return exchange
 
@@ -94,6 +100,7 @@ class Sender:
         client: Client | None = None,
         on_first_token: Callable[[], None] | None = None,
         release: asyncio.Event | None = None,
+        meter: Meter | None = None,
     ) -> tuple[Exchange, Reply]:
         """The same with the reply itself, for calibration only: it holds server text."""
         client = client or self.client
@@ -102,6 +109,7 @@ class Sender:
             self.recogniser.plant(prompt)
         self._prompts[prompt.number] = prompt
         self._tokens[prompt.number] = letter.planned_tokens or prompt.words
+        before = await meter.read() if meter else None
         reply = await client.send(
             Request(
                 name=self.name_of(prompt.number),
@@ -116,6 +124,11 @@ class Sender:
             release=release,
         )
         exchange = self._judged(letter, reply, client)
+        if meter and before and exchange.answered:
+            pair = meter.pair(
+                before, await meter.read(), exchange.length_tokens, exchange.completion_tokens or 1
+            )
+            exchange = exchange.model_copy(update={"met": pair})
         self.exchanges.append(exchange)
         self.journal.append("exchange", exchange)
         self.listener.exchanged(exchange)

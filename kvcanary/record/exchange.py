@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from kvcanary.canary.prompt import Position
 from kvcanary.record.base import Recorded
+from kvcanary.record.meeting import Pair
 
 
 class Purpose(StrEnum):
@@ -128,6 +129,8 @@ class Exchange(Recorded):
     total_seconds: float
     refusal: RefusalSeen | None = None
     answerer: Answerer = Answerer()
+    met: Pair | None = None
+    """The workers that served it; None where that could not be seen."""
     recall: Recall = Recall.NOT_READ
     decoy_seen: bool | None = None
     foreign: tuple[ForeignText, ...] = ()

@@ -5,6 +5,7 @@ from kvcanary.probing.sizing import Calibration
 from kvcanary.record.base import Recorded
 from kvcanary.record.boundary import Boundary
 from kvcanary.record.exchange import Exchange
+from kvcanary.record.meeting import Topology
 from kvcanary.record.scale import Scale
 from kvcanary.record.simulation import Simulation
 from kvcanary.verdict.claims import ClaimName, Verdict
@@ -68,6 +69,8 @@ class HighWater(Recorded):
     tokens: int
     how: str
     """measured (the workers' own figures) or estimated (what was in flight)."""
+    decoders: tuple[str, ...] = ()
+    """Decode workers and ranks that the victims met, where that can be seen."""
 
 
 class RunRecord(Recorded):
@@ -80,6 +83,8 @@ class RunRecord(Recorded):
     calibration: Calibration | None = None
     plan: PlanNote | None = None
     simulations: tuple[Simulation, ...] = ()
+    topology: Topology | None = None
+    """The workers that a request may meet; None where none is known."""
     high_water: HighWater | None = None
     boundary: Boundary | None = None
     exchanges: tuple[Exchange, ...] = ()

@@ -53,6 +53,7 @@ def _parts(record: RunRecord, path: str | None) -> Iterator[RenderableType]:
         yield from _claims(verdict.claims)
         if verdict.strata:
             yield from _strata(verdict.strata)
+            yield from _meetings(verdict.strata, record)
         yield from _worth(record, verdict)
     for number, finding in enumerate(record.findings, start=1):
         yield from _finding(number, finding)
@@ -124,6 +125,25 @@ def _strata(strata: Sequence[Stratum]) -> Iterator[RenderableType]:
             "-" if stratum.bound is None else f"<{stratum.bound:.0%}",
         )
     yield rows
+
+
+def _meetings(strata: Sequence[Stratum], record: RunRecord) -> Iterator[RenderableType]:
+    """Who met whom: answers by stratum and pair of workers, and where the victims' pages lay."""
+    met = [s for s in strata if s.pairs]
+    if not met:
+        return
+    yield Text(
+        "\nMeetings (answers that own their pages / answers, by prefill-decode pair)", "bold"
+    )
+    rows = table("stratum", *(f">{pair.pair}" for pair in met[0].pairs))
+    for stratum in met:
+        cells = [
+            f"{p.measured - p.lost}/{p.measured}" if p.measured else "unmet" for p in stratum.pairs
+        ]
+        rows.add_row(f"  {stratum.name}", *cells)
+    yield rows
+    if record.high_water and record.high_water.decoders:
+        yield Text(f"  victims' pages lay on {', '.join(record.high_water.decoders)}", "dim")
 
 
 def _worth(record: RunRecord, verdict: Verdict) -> Iterator[RenderableType]:

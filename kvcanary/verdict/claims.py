@@ -42,6 +42,14 @@ class Claim(Recorded):
     text: str
 
 
+class PairCount(Recorded):
+    """What one pair of workers answered in a stratum."""
+
+    pair: str
+    measured: int
+    lost: int
+
+
 class Stratum(Recorded):
     """Exchanges that share the same way to fail, and what they are worth."""
 
@@ -59,8 +67,11 @@ class Stratum(Recorded):
     """Of those, how many lost at least one label that the control keeps."""
     foreign: int
     """Answers with text of another request."""
+    pairs: tuple[PairCount, ...] = ()
+    """By pair of workers, where there are several and it can be seen; unmet ones have nothing measured."""
     bound: float | None
-    """Upper 95 % bound of the rate of bad answers; None where nothing was measured."""
+    """Upper 95 % bound of the rate of bad answers, of the worst pair that was met; None where nothing was
+    measured."""
     exposure: str
     """measured, estimated or unknown."""
     exposed_tokens: int | None

@@ -32,7 +32,7 @@ def exposure_of(record: RunRecord, members: Sequence[Exchange]) -> Exposure:
     pool = record.facts.decode_pool_tokens if record.facts else None
     decoders = [w for w in record.facts.workers if w.role != "prefill"] if record.facts else []
     if pool is None or len(decoders) != 1:
-        least = min(water.tokens, read)
+        least = min(water.tokens // max(1, len(decoders)), read)
         return Exposure(
             "estimated",
             least,

@@ -15,7 +15,7 @@ from kvcanary.detect import (
 )
 from kvcanary.record.exchange import DECOYS, Exchange, Purpose
 from kvcanary.record.run import RunRecord
-from kvcanary.verdict.claims import Claim, ClaimName, ExitCode, Status, Stratum, Verdict
+from kvcanary.verdict.claims import Claim, ClaimName, ExitCode, PairCount, Status, Stratum, Verdict
 from kvcanary.verdict.exposure import exposure_of
 from kvcanary.verdict.findings import Finding, Severity
 from kvcanary.verdict.statistics import upper_bound
@@ -116,6 +116,8 @@ def _strata(record: RunRecord, found: Sequence[Finding]) -> tuple[Stratum, ...]:
         leaking = {n for f in found if f.severity is Severity.LEAK for n in f.exchanges}
         foreign_answers = sum(e.number in leaking for e in members)
         bad = max(lost, min(foreign_answers, measured))
+        pairs = _pairs(record, group) if members[0].purpose is Purpose.READER else ()
+        bounds = [upper_bound(p.lost, p.measured) for p in pairs if p.measured]
         lengths = [e.length_tokens for e in members]
         exposure = exposure_of(record, members)
         strata.append(
@@ -130,13 +132,28 @@ def _strata(record: RunRecord, found: Sequence[Finding]) -> tuple[Stratum, ...]:
                 measured=measured,
                 lost=lost,
                 foreign=foreign_answers,
-                bound=upper_bound(bad, measured) if measured else None,
+                pairs=pairs,
+                bound=max([upper_bound(bad, measured), *bounds]) if measured else None,
                 exposure=exposure.kind,
                 exposed_tokens=exposure.tokens,
                 exposure_note=exposure.note,
             )
         )
     return tuple(strata)
+
+
+def _pairs(record: RunRecord, group: ownership.Group | None) -> tuple[PairCount, ...]:
+    """The stratum by pairs of workers; nothing where there is one pair or none is known."""
+    topology = record.topology
+    if topology is None or group is None or len(topology.pairs) < 2:
+        return ()
+    counts = []
+    for pair in topology.pairs:
+        met = [e for e in group.measured if e.met == pair]
+        counts.append(
+            PairCount(pair=str(pair), measured=len(met), lost=sum(not e.kept for e in met))
+        )
+    return tuple(counts)
 
 
 class _State:
@@ -194,6 +211,8 @@ class _State:
             return Status.INCONCLUSIVE, self._nothing_measured()
         if unmeasured:
             return Status.INCONCLUSIVE, f"not all strata could be measured: {', '.join(unmeasured)}"
+        if unmet := self._unmet():
+            return Status.INCONCLUSIVE, unmet
         total = sum(s.measured for s in measured)
         slips = sum(s.lost for s in measured)
         longest = max(s.longest_tokens for s in measured)
@@ -206,6 +225,26 @@ class _State:
                 else ""
             )
         )
+
+    def _unmet(self) -> str | None:
+        """Pairs of workers that no long prompt met say nothing."""
+        topology = self._record.topology
+        if topology is None or len(topology.pairs) < 2:
+            return None
+        if not topology.visible:
+            return (
+                f"{len(topology.pairs)} pairs of workers may serve a request, and which were met cannot be "
+                "seen: let kvcanary read every worker's /metrics"
+            )
+        for stratum in self._strata:
+            missing = [p.pair for p in stratum.pairs if p.lost == p.measured]
+            if missing:
+                met = len(stratum.pairs) - len(missing)
+                return (
+                    f"in `{stratum.name}` {met} of {len(stratum.pairs)} pairs of workers gave an answer of "
+                    f"their own; none came from {', '.join(missing)}"
+                )
+        return None
 
     def _nothing_measured(self) -> str:
         answered = [e for e in self._record.exchanges if e.answered]
@@ -240,6 +279,8 @@ class _State:
                 Status.INCONCLUSIVE,
                 "no long prompt was answered, so no answer could be searched",
             )
+        if unmet := self._unmet():
+            return Status.INCONCLUSIVE, unmet
         exposed = [
             s for s in self._strata if s.purpose in ("reader", "control") and s.exposed_tokens
         ]
