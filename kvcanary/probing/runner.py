@@ -243,7 +243,8 @@ class Runner:
         readers = [p for p in stage.exchanges if p.purpose is Purpose.READER]
         unmet = set(map(str, meter.topology.pairs))
         for extra in range(EXTRA_PER_PAIR * len(meter.topology.pairs) if readers else 0):
-            met = {str(e.met) for e in self._sender.exchanges if e.group == stage.group and e.met}
+            mine = (e for e in self._sender.exchanges if e.group == stage.group)
+            met = {str(e.met) for e in mine if e.met and e.kept}
             if not unmet - met:
                 break
             again = readers[extra % len(readers)]

@@ -318,10 +318,10 @@ class _State:
         if not simulated or not bounds:
             return ""
         bound = min(1.0, max(bounds) * simulated / recognised)
-        return (
-            f"; {recognised} of {simulated} simulated leaks recognised: "
-            f"leaks in fewer than {bound:.0%} of answers at 95 %"
+        worth = (
+            "too few answers for a bound" if bound == 1 else f"leak rate below {bound:.0%} at 95 %"
         )
+        return f"; {recognised} of {simulated} simulated leaks recognised: {worth}"
 
     def capacity(self) -> tuple[Status, str]:
         facts = self._record.facts
