@@ -1,0 +1,184 @@
+"""Refusal, accounting, first token, capacity and availability."""
+
+import pytest
+
+from kvcanary.deployment.facts import Role
+from kvcanary.detect import accounting, availability, capacity, first_token, refusal
+from kvcanary.record.exchange import Exchange, Purpose
+from kvcanary.verdict.findings import Severity
+from tests.builders import exchange, facts, readers, sound, worker
+
+# refusal
+
+
+def test_an_answer_over_the_limit_is_a_finding() -> None:
+    limited = sound(prefill=8_007)
+    assert limited.limit_tokens == 8_000
+    for outcome in ("answered", "truncated"):
+        (found,) = refusal.findings(readers(1, tokens=8_001, outcome=outcome), limited)
+        assert (found.rule, found.exchanges) == ("refusal/answered-over-limit", (1, 2, 3))
+        assert "8,000 tokens" in found.title
+
+
+def test_a_refusal_over_the_limit_and_an_answer_at_it_are_not() -> None:
+    limited = sound(prefill=8_007)
+    assert refusal.findings(readers(1, tokens=8_000), limited) == ()
+    assert refusal.findings(readers(1, tokens=9_000, outcome="refused"), limited) == ()
+    assert refusal.findings(readers(1, tokens=9_000), facts()) == (), "no known limit"
+    assert refusal.findings(readers(1, tokens=9_000), facts(worker(limit=None))) == ()
+
+
+# accounting
+
+
+@pytest.mark.parametrize(
+    ("planned", "counted", "wrong"),
+    [
+        (10_000, 10_000, False),
+        (10_000, 10_100, False),
+        (10_000, 10_101, True),
+        (10_000, 9_899, True),
+        (1_000, 1_064, False),
+        (1_000, 1_065, True),
+        (700_000, 1, True),
+        (None, 5, False),
+        (10_000, None, False),
+    ],
+)
+def test_prompt_tokens_that_do_not_fit(
+    planned: int | None, counted: int | None, wrong: bool
+) -> None:  # noqa: FBT001
+    found = accounting.findings([exchange(1, planned_tokens=planned, prompt_tokens=counted)])
+    assert bool(found) is wrong
+
+
+def test_more_output_than_was_asked_for() -> None:
+    assert accounting.findings([exchange(1, completion_tokens=160)]) == ()
+    (found,) = accounting.findings([exchange(1, completion_tokens=161)])
+    assert "asked for at most 160" in found.evidence[0]
+
+
+def test_accounting_is_told_per_group() -> None:
+    wrong = [exchange(n, group=g, prompt_tokens=1) for n, g in ((1, "a"), (2, "b"), (3, "a"))]
+    assert [(f.stratum, f.exchanges) for f in accounting.findings(wrong)] == [
+        ("a", (1, 3)),
+        ("b", (2,)),
+    ]
+
+
+# first token
+
+
+def timed(first: int, seconds: float, **fields: object) -> list[Exchange]:
+    return readers(first, first_token_seconds=seconds, **fields)
+
+
+CONTROL = timed(20, 10.0, group="control", purpose=Purpose.CONTROL)
+
+
+def test_a_whole_stratum_before_its_prompts_can_have_been_read() -> None:
+    (found,) = first_token.findings([*CONTROL, *timed(1, 1.0, tokens=12_000)])
+    assert (found.rule, found.severity) == ("first-token/too-early", Severity.ACCOUNTING)
+    assert "pace makes it 12.00 s" in found.evidence[0]
+
+
+def test_one_honest_first_token_acquits_the_stratum() -> None:
+    early = timed(1, 1.0, tokens=12_000)
+    late = early[0].model_copy(update={"first_token_seconds": 9.0})
+    assert first_token.findings([*CONTROL, late, *early[1:]]) == ()
+    assert first_token.findings([*CONTROL, early[0]]) == (), "one is not enough"
+
+
+def test_cached_prompts_are_not_early() -> None:
+    """A replay word for word hits the prefix cache."""
+    assert (
+        first_token.findings([*CONTROL, *timed(1, 0.2, tokens=12_000, cached_tokens=11_900)]) == ()
+    )
+    cached = timed(20, 0.6, group="control", purpose=Purpose.CONTROL, cached_tokens=9_900)
+    assert first_token.findings([*cached, *timed(1, 8.0, tokens=12_000)]) == ()
+
+
+def test_short_prompts_and_quick_controls_are_not_judged() -> None:
+    assert first_token.findings([*CONTROL, *timed(1, 0.1, tokens=5_000)]) == ()
+    quick = timed(20, 0.4, group="control", purpose=Purpose.CONTROL)
+    assert first_token.findings([*quick, *timed(1, 0.001, tokens=12_000)]) == ()
+    assert first_token.findings(timed(1, 0.001)) == (), "no control"
+    assert first_token.findings([*CONTROL, *timed(1, 1.0, purpose=Purpose.BYSTANDER)]) == ()
+
+
+# capacity
+
+
+def test_the_smallest_pool_counts_never_the_sum() -> None:
+    deployment = facts(
+        worker(Role.PREFILL, 50_000, url="http://p0"),
+        worker(Role.PREFILL, 50_000, url="http://p1"),
+        worker(Role.DECODE, 100_000),
+    )
+    assert deployment.prefill_pool_tokens == 50_000
+    (found,) = capacity.findings(deployment)
+    assert found.rule == "capacity/pool-below-context"
+    assert [line.split(":")[0] for line in found.evidence[:2]] == ["prefill worker http"] * 2
+    assert "danger window: prompts of 49,994 to 65,529 tokens" in found.evidence[2]
+
+
+def test_enough_for_the_context_is_no_finding() -> None:
+    assert capacity.findings(sound()) == ()
+    assert capacity.findings(sound(prefill=65_536, decode=65_536)) == ()
+    assert capacity.assessed(sound())
+
+
+@pytest.mark.parametrize(
+    "deployment",
+    [
+        facts(),
+        facts(worker(Role.PREFILL)),
+        facts(worker(Role.DECODE)),
+        facts(worker(Role.PREFILL), worker(Role.DECODE, None)),
+        facts(worker(Role.PREFILL), worker(Role.DECODE), worker(Role.DECODE, None)),
+        facts(worker(Role.PREFILL), worker(Role.DECODE), context=None),
+        facts(worker(Role.UNIFIED, None)),
+    ],
+)
+def test_what_is_not_known_is_not_assessed(deployment: object) -> None:
+    from kvcanary.deployment.facts import Facts
+
+    assert isinstance(deployment, Facts)
+    assert not capacity.assessed(deployment)
+    assert capacity.findings(deployment) == ()
+
+
+def test_workers_of_different_context_and_a_promise_above_them() -> None:
+    skewed = facts(worker(Role.PREFILL, context=65_536), worker(Role.DECODE, context=70_000))
+    assert [f.rule for f in capacity.findings(skewed)] == ["capacity/contexts-differ"]
+    promised = facts(worker(Role.PREFILL), worker(Role.DECODE), context=90_000)
+    (found,) = capacity.findings(promised)
+    assert found.rule == "capacity/context-below-promise"
+    assert found.severity is Severity.CAPACITY
+    assert "65,536 tokens, less than the 90,000" in found.title
+
+
+# availability
+
+
+@pytest.mark.parametrize("outcome", ["errored", "hung", "truncated"])
+def test_two_failures_in_a_group_are_a_finding_one_is_a_warning(outcome: str) -> None:
+    (one,) = availability.findings([*readers(1), exchange(9, outcome=outcome)], None)
+    (two,) = availability.findings(
+        [exchange(8, outcome=outcome), exchange(9, outcome=outcome)], None
+    )
+    assert (one.severity, two.severity) == (Severity.DEGRADED, Severity.AVAILABILITY)
+    assert one.title.startswith("1 of 4 requests")
+
+
+@pytest.mark.parametrize("outcome", ["answered", "refused", "aborted", "not_reached"])
+def test_proxies_refusals_and_our_own_aborts_are_not_the_engine_s(outcome: str) -> None:
+    assert availability.findings(readers(1, outcome=outcome), None) == ()
+
+
+def test_hanging_over_the_limit_gets_its_own_advice() -> None:
+    hung = [exchange(n, outcome="hung") for n in (1, 2)]
+    (found,) = availability.findings(hung, 9_000)
+    assert "refused at once with a 400" in found.remedy
+    (found,) = availability.findings(hung, 11_000)
+    assert "refused at once" not in found.remedy
