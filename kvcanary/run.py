@@ -34,7 +34,7 @@ from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.events import Listener, Silence
 from kvcanary.probing.grammar import Suite, load_probe, load_suite
 from kvcanary.probing.lengths import evaluate
-from kvcanary.probing.plan import MAX_VICTIMS, TENANTS
+from kvcanary.probing.roles import MAX_VICTIMS, TENANTS
 from kvcanary.probing.runner import Limits, Runner
 from kvcanary.probing.sender import Sender
 from kvcanary.probing.stopped import Stopped
@@ -70,6 +70,8 @@ class Options:
     site_key: SiteKey | None = field(default=None, repr=False)
     identity: RunIdentity | None = field(default=None, repr=False)
     """Text of an earlier run, to replay it word for word."""
+    resume: RunRecord | None = field(default=None, repr=False)
+    """A run that was cut off, to go on with."""
     again: tuple[Exchange, ...] = ()
     """Exchanges of an earlier run to send again, instead of planning."""
     replays: str | None = None
@@ -176,7 +178,8 @@ async def run_check(
 async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
     journal = sender.journal
     try:
-        facts = await _discover(sender.client, options)
+        earlier = options.resume
+        facts = (earlier and earlier.facts) or await _discover(sender.client, options)
         journal.append("facts", facts)
         gauge = _gauge(sender.client, facts, options.trust_discovered)
         limits = Limits(
@@ -190,7 +193,12 @@ async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
         if meter:
             journal.append("topology", meter.topology)
         runner = Runner(sender, probes, facts, gauge, meter, limits)
-        if options.again:
+        if earlier:
+            for kind in ("calibration", "plan", "high_water"):
+                if (value := getattr(earlier, kind)) is not None:
+                    journal.append(kind, value)
+            await runner.resume(earlier)
+        elif options.again:
             await runner.replay(options.again)
         elif options.only_plan:
             await runner.plan()

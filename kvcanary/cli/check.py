@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from kvcanary.cli.output import OutputFormat, Reports, concluded, output_option, reports_option
-from kvcanary.cli.running import Choices, new_record, run, run_options
+from kvcanary.cli.running import Choices, new_record, resumed_record, run, run_options
 
 
 @click.command(short_help="Check a deployment, or lab:NAME.")
@@ -15,6 +15,12 @@ from kvcanary.cli.running import Choices, new_record, run, run_options
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Where the run record goes. Default: a new file in the user's state folder; its path is printed.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="RECORD",
+    help="Go on with a run that was cut off; give the same TARGET and options.",
 )
 @reports_option
 @click.option(
@@ -26,6 +32,7 @@ from kvcanary.cli.running import Choices, new_record, run, run_options
 def check(
     choices: Choices,
     record: Path | None,
+    resume: Path | None,
     reports: Reports,
     on_leak: str | None,
     output: OutputFormat,
@@ -46,5 +53,5 @@ def check(
       kvcanary check https://llm.example.com/v1 --model glm-5.3 --context 1048576
       KVCANARY_API_KEY=... kvcanary check https://llm.example.com/v1 --report junit=canary.xml
     """
-    new = new_record(record)
-    return concluded(run(choices, new), new.path, output, reports, on_leak)
+    new, earlier = resumed_record(resume) if resume else (new_record(record), None)
+    return concluded(run(choices, new, resume=earlier), new.path, output, reports, on_leak)

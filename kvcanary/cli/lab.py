@@ -23,13 +23,21 @@ def lab() -> None:
 
 
 @lab.command("list")
-def list_scenarios() -> None:
+@click.option("--habits", "show_habits", is_flag=True, help="What a lab can be made to do.")
+def list_scenarios(show_habits: bool) -> None:
     """What the lab can be, and what `kvcanary check` should say about it."""
     from rich.console import Console
     from rich.table import Table
 
-    from kvcanary.lab import scenarios
+    from kvcanary.lab import habits, scenarios
 
+    if show_habits:
+        table = Table("habit", "of the", "what it does")
+        table.columns[0].no_wrap = True
+        for habit in habits():
+            table.add_row(habit.usage, habit.where, habit.does)
+        Console().print(table)
+        return
     table = Table("scenario", "tokens", "what is wrong", "what check should say", show_lines=True)
     table.columns[1].no_wrap = True
     for scenario in scenarios():
@@ -62,6 +70,13 @@ def _sizes(scenario: Scenario) -> str:
     type=click.Choice(["round_robin", "lockstep", "random", "least_load", "cache_aware"]),
     help="How the router spreads requests (the scenario's: round_robin).",
 )
+@click.option(
+    "--habit",
+    "habit_texts",
+    metavar="KEY[=VALUE]",
+    multiple=True,
+    help="What it does besides; repeatable (see `kvcanary lab list --habits`).",
+)
 @click.option("--front-door-only", is_flag=True, help="No workers' ports, no metrics.")
 @click.option("--announce", is_flag=True, help="One JSON line when ready; ends with stdin.")
 def serve(
@@ -72,6 +87,7 @@ def serve(
     seed: int,
     free_list: str | None,
     routing: str | None,
+    habit_texts: tuple[str, ...],
     front_door_only: bool,
     announce: bool,
 ) -> None:
@@ -79,7 +95,7 @@ def serve(
     import asyncio
     from dataclasses import replace
 
-    from kvcanary.lab import FreeListPolicy, Lab, Routing, scenario_named
+    from kvcanary.lab import FreeListPolicy, Lab, Routing, scenario_named, with_habit
 
     try:
         scenario = scenario_named(name)
@@ -89,6 +105,8 @@ def serve(
             scenario = scenario.with_free_list(FreeListPolicy(free_list))
         if routing is not None:
             scenario = replace(scenario, routing=Routing(routing))
+        for text in habit_texts:
+            scenario = with_habit(scenario, text)
         box = Lab(scenario, seed=seed, front_door_only=front_door_only, host=host, port=port)
         asyncio.run(_serve(box, announce=announce))
     except UsageError as error:

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kvcanary.errors import UsageError
+
 if TYPE_CHECKING:
     from kvcanary.canary.prompt import RunIdentity
+    from kvcanary.record.run import RunRecord
     from kvcanary.run import Result
 
 KEY_VARIABLE = "KVCANARY_API_KEY"
@@ -161,7 +164,35 @@ def new_record(path: Path | None) -> Record:
     return Record(identity, path or default_record_path(identity, now))
 
 
-async def run(choices: Choices, record: Record, *, only_plan: bool = False) -> "Result":
+def resumed_record(cut_off: Path) -> "tuple[Record, RunRecord]":
+    """A run that was cut off: the same text, and a record beside it that takes it over.
+
+    Raises UsageError when it cannot go on: complete, or made with another site key.
+    """
+    from kvcanary.canary.prompt import RunIdentity
+    from kvcanary.canary.sitekey import load_or_create
+    from kvcanary.record.journal import PARTIAL, load
+
+    earlier = load(cut_off)
+    if earlier.verdict is not None:
+        raise UsageError(f"{cut_off} is complete: see `kvcanary report {cut_off}`.")
+    if load_or_create().fingerprint() != earlier.info.site_key:
+        raise UsageError(
+            f"{cut_off} was made with another site key: its text cannot be written again here. "
+            "Set KVCANARY_SITE_KEY_FILE to the key it was made with."
+        )
+    name = cut_off.name.removesuffix(PARTIAL).removesuffix(".jsonl") + "-resumed.jsonl"
+    identity = RunIdentity(earlier.info.run, bytes.fromhex(earlier.info.nonce))
+    return Record(identity, cut_off.with_name(name)), earlier
+
+
+async def run(
+    choices: Choices,
+    record: Record,
+    *,
+    only_plan: bool = False,
+    resume: "RunRecord | None" = None,
+) -> "Result":
     """One run as chosen, with its lab if it has one."""
     from kvcanary.cli.targets import opened
     from kvcanary.probing.buying import Budget
@@ -195,6 +226,7 @@ async def run(choices: Choices, record: Record, *, only_plan: bool = False) -> "
                 tokens_per_minute=choices.tokens_per_minute,
             ),
             only_plan=only_plan,
+            resume=resume,
             record=record.path,
             identity=record.identity,
         )

@@ -68,7 +68,9 @@ def plan_price(plan: Plan, calibration: Calibration, budget: Budget) -> Price:
     return Price(tokens, seconds)
 
 
-def plan_note(plan: Plan, calibration: Calibration, budget: Budget) -> PlanNote:
+def plan_note(
+    plan: Plan, calibration: Calibration, budget: Budget, first_number: int = 0
+) -> PlanNote:
     """The plan as the record keeps it."""
     total = plan_price(plan, calibration, budget)
     stages = []
@@ -85,6 +87,7 @@ def plan_note(plan: Plan, calibration: Calibration, budget: Budget) -> PlanNote:
             )
         )
     return PlanNote(
+        first_number=first_number,
         stages=tuple(stages),
         requests=len(plan.exchanges),
         prompt_tokens=total.tokens,

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from kvcanary.canary.prompt import Position, Shape
 from kvcanary.detect import ownership
 from kvcanary.probing.answer import FinishReason
-from kvcanary.probing.endpoint import Extra
 from kvcanary.probing.outcome import Reply, raise_for_setup
-from kvcanary.probing.plan import CALIBRATOR
+from kvcanary.probing.roles import CALIBRATOR, SWITCHES
 from kvcanary.probing.sender import Letter, Sender
 from kvcanary.probing.sizing import Calibration, Thinking, fit_first_token
 from kvcanary.probing.stopped import Stopped, not_answered
@@ -22,11 +21,6 @@ RETRIES = 3
 """Times that a short question is asked before the model is taken not to answer it."""
 LONGEST = 32_768
 """Tokens of the longest calibration prompt, at most, and a sixteenth of the context."""
-
-_SWITCHES: dict[Thinking, tuple[tuple[str, Extra], ...]] = {
-    Thinking.OFF_BY_EFFORT: (("reasoning_effort", "none"),),
-    Thinking.OFF_BY_TEMPLATE: (("chat_template_kwargs", (("enable_thinking", False),)),),
-}
 
 
 class Calibrator:
@@ -99,7 +93,7 @@ class Calibrator:
         """Thinking uses up the output budget and may be all that comes back: turn it off where it can be."""
         if not self._replies[-1].reasoning:
             return Thinking.NONE
-        for thinking, extra in _SWITCHES.items():
+        for thinking, extra in SWITCHES.items():
             self._sender.extra = extra
             reply = await self._try(Shape(0, 0, 0))
             if reply.content and not reply.reasoning:

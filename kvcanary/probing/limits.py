@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kvcanary.canary.prompt import Position, Shape
 from kvcanary.probing.client import Client
-from kvcanary.probing.plan import CALIBRATOR
+from kvcanary.probing.roles import CALIBRATOR
 from kvcanary.probing.sender import Letter, Sender
 from kvcanary.probing.sizing import Calibration
 from kvcanary.record.exchange import Exchange, Purpose

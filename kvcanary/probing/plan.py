@@ -9,16 +9,9 @@ from kvcanary.canary.prompt import MAX_CHAPTERS, Position, Shape
 from kvcanary.deployment.facts import Facts
 from kvcanary.probing.grammar import Fill, Probe, Read
 from kvcanary.probing.lengths import evaluate
+from kvcanary.probing.roles import BYSTANDER, FIRST_VICTIM, MAX_VICTIMS, READERS
 from kvcanary.probing.sizing import Calibration
 from kvcanary.record.exchange import Exchange, Purpose
-
-CALIBRATOR, DECOY, BYSTANDER = 0, 1, 2
-READERS = (3, 4, 5)
-SIMULATED = 6
-FIRST_VICTIM = 7
-MAX_VICTIMS = 16
-TENANTS = FIRST_VICTIM + MAX_VICTIMS
-"""Tenants of a run, by index in its cast."""
 
 ASKED = (Position.END, Position.START, Position.MIDDLE)
 """The order in which a stratum's readers are asked: the last page first, which no length excuses."""

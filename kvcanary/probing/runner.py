@@ -20,23 +20,14 @@ from kvcanary.probing.client import Client
 from kvcanary.probing.grammar import Probe
 from kvcanary.probing.limits import PROVISIONAL_CONTEXT, find_context
 from kvcanary.probing.pacing import Pacer
-from kvcanary.probing.plan import (
-    BYSTANDER,
-    DECOY,
-    MAX_VICTIMS,
-    READERS,
-    Plan,
-    Planned,
-    Stage,
-    make_plan,
-    replay_plan,
-)
+from kvcanary.probing.plan import Plan, Planned, Stage, make_plan, replay_plan
+from kvcanary.probing.roles import BYSTANDER, DECOY, MAX_VICTIMS, READERS
 from kvcanary.probing.sender import Letter, Sender
 from kvcanary.probing.simulate import simulate
 from kvcanary.probing.sizing import Calibration, TooShort
 from kvcanary.probing.stopped import Stopped
 from kvcanary.record.exchange import Exchange, Purpose
-from kvcanary.record.run import HighWater
+from kvcanary.record.run import HighWater, RunRecord
 from kvcanary.telemetry.meter import Meter, Reading
 from kvcanary.verdict.findings import Severity
 
@@ -113,8 +104,43 @@ class Runner:
             first_number=next(self._numbers),
         )
         plan = buy(wanted, budget, calibration)
-        self._sender.journal.append("plan", plan_note(plan, calibration, budget))
+        first = min((e.number for e in wanted.exchanges), default=0)
+        self._sender.journal.append("plan", plan_note(plan, calibration, budget, first))
         return plan
+
+    async def resume(self, record: RunRecord) -> None:
+        """Go on where a run was cut off: what it has answered counts, the rest of its plan is sent.
+
+        Victims are held again, with fresh text, unless the pool had been filled already.
+        """
+        if record.calibration is None or record.plan is None:
+            await self.run()
+            return
+        self._calibration = record.calibration
+        self._sender.restore(record)
+        made = make_plan(
+            self._probes,
+            self._facts,
+            self._context,
+            record.calibration,
+            self._limits.concurrency,
+            first_number=record.plan.first_number,
+        )
+        plan = buy(made, self._limits.budget, record.calibration)
+        sent = [e.number for e in record.exchanges]
+        numbers = [e.number for e in made.exchanges] + sent
+        self._numbers = count(max(numbers) + 1 + len(record.simulations))
+        stages = [self._left(stage, sent, record) for stage in plan.stages]
+        await self._send_stages(replace(plan, stages=tuple(s for s in stages if s.exchanges)))
+
+    def _left(self, stage: Stage, sent: Sequence[int], record: RunRecord) -> Stage:
+        """What a cut-off run still has to send of a stage."""
+        if stage.hold:
+            again = stage.exchanges if record.high_water is None else ()
+            return replace(
+                stage, exchanges=tuple(replace(e, number=next(self._numbers)) for e in again)
+            )
+        return replace(stage, exchanges=tuple(e for e in stage.exchanges if e.number not in sent))
 
     async def replay(self, exchanges: Sequence[Exchange]) -> None:
         """Send exchanges of an earlier run again, after a calibration with texts of its own."""

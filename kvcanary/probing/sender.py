@@ -18,8 +18,10 @@ from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Extra, Request
 from kvcanary.probing.events import Listener
 from kvcanary.probing.outcome import Outcome, Reply
-from kvcanary.record.exchange import Answerer, Exchange, Purpose, Recall, RefusalSeen
+from kvcanary.probing.roles import DECOY, SIMULATED, SOURCE_SHAPE, SWITCHES
+from kvcanary.record.exchange import DECOYS, Answerer, Exchange, Purpose, Recall, RefusalSeen
 from kvcanary.record.journal import Journal
+from kvcanary.record.run import RunRecord
 from kvcanary.record.scale import Scale
 from kvcanary.telemetry.meter import Meter
 
@@ -68,6 +70,29 @@ class Sender:
         planted = decoy and (decoy[0], self.cast.tenants[decoy[1]])
         return CanaryPrompt(self.writer, number, bearer, shape, asked, chapter, planted or None)
 
+    def restore(self, record: RunRecord) -> None:
+        """Take over what an earlier part of this run has sent: its text is planted and its answers count."""
+        if record.calibration:
+            self.extra = SWITCHES.get(record.calibration.thinking, ())
+        for exchange in record.exchanges:
+            decoy = (exchange.number + 1, DECOY) if exchange.purpose in DECOYS else None
+            shape = Shape(exchange.chapters_before, exchange.chapters_after, exchange.pad_words)
+            prompt = self.prompt(exchange.number, exchange.tenant, shape, exchange.asked, decoy)
+            self._know(prompt, exchange.planned_tokens)
+            self.exchanges.append(exchange)
+            self.journal.append("exchange", exchange)
+        for simulation in record.simulations:
+            source = self.prompt(simulation.number + 1, SIMULATED, SOURCE_SHAPE, Position.END)
+            self.recogniser.plant(source)
+            self.journal.append("simulation", simulation)
+
+    def _know(self, prompt: CanaryPrompt, tokens: int | None) -> None:
+        """Plant a prompt once; what was planted is foreign in every other answer."""
+        if prompt.number not in self._prompts:
+            self.recogniser.plant(prompt)
+        self._prompts[prompt.number] = prompt
+        self._tokens[prompt.number] = tokens or prompt.words
+
     async def send(
         self,
         letter: Letter,
@@ -105,10 +130,7 @@ class Sender:
         """The same with the reply itself, for calibration only: it holds server text."""
         client = client or self.client
         prompt = letter.prompt
-        if prompt.number not in self._prompts:
-            self.recogniser.plant(prompt)
-        self._prompts[prompt.number] = prompt
-        self._tokens[prompt.number] = letter.planned_tokens or prompt.words
+        self._know(prompt, letter.planned_tokens)
         before = await meter.read() if meter else None
         reply = await client.send(
             Request(

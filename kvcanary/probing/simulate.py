@@ -13,7 +13,7 @@ from kvcanary.canary.prompt import CanaryPrompt, Position, Shape
 from kvcanary.canary.recognise import Sightings
 from kvcanary.probing.endpoint import PlainText, Request
 from kvcanary.probing.outcome import Outcome
-from kvcanary.probing.plan import CALIBRATOR, SIMULATED
+from kvcanary.probing.roles import CALIBRATOR, SIMULATED, SOURCE_SHAPE
 from kvcanary.probing.sender import Sender
 from kvcanary.record.exchange import Form
 from kvcanary.record.simulation import Simulation
@@ -31,7 +31,7 @@ async def simulate(sender: Sender, numbers: Iterator[int], deadline_seconds: flo
     """Send the simulated leaks and journal what was recognised in each answer."""
     for with_question in (False, True, False, True):
         number, planted = next(numbers), next(numbers)
-        source = sender.prompt(planted, SIMULATED, Shape(2, 2, 0), Position.END)
+        source = sender.prompt(planted, SIMULATED, SOURCE_SHAPE, Position.END)
         text = _fragments(source, seed=number)
         if with_question:
             asker = sender.prompt(number, CALIBRATOR, Shape(0, 0, 0), Position.END)

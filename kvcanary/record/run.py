@@ -56,6 +56,8 @@ class StagePrice(Recorded):
 class PlanNote(Recorded):
     """What was planned, what that costs, and what was left out and why."""
 
+    first_number: int
+    """Number of its first exchange, before the budget left any out: lets a cut-off run go on."""
     stages: tuple[StagePrice, ...]
     requests: int
     prompt_tokens: int

@@ -64,9 +64,7 @@ def check(
     seed: int = 0,
 ) -> Checked:
     return asyncio.run(
-        _check(
-            scenario, folder, front_door_only=front_door_only, stream=stream, api=api, seed=seed
-        )
+        _check(scenario, folder, front_door_only=front_door_only, stream=stream, api=api, seed=seed)
     )
 
 
