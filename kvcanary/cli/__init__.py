@@ -19,6 +19,7 @@ COMMANDS = {
     "suites": "Which probes run together, what they require and may spend.",
     "lab": "A deployment in a box that leaks for the real reason: serve it, list the scenarios.",
     "replay": "Send the requests behind a finding again, word for word and with fresh text.",
+    "explain": "What a finding, a claim, a probe or an exit code means, and what to do.",
     "report": "Show a recorded run again, in any format.",
 }
 

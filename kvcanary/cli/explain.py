@@ -1,0 +1,62 @@
+"""``kvcanary explain``: the documentation's own text about one thing that kvcanary says."""
+
+import click
+
+from kvcanary.errors import UsageError
+
+PAGES = ("findings.md", "claims.md", "exit-codes.md")
+
+
+@click.command(short_help="What a finding, claim, probe or exit code means.")
+@click.argument("identifier", metavar="[ID]", required=False)
+def explain(identifier: str | None) -> int:
+    """Explain ID: a finding's rule (isolation/foreign-text), a claim (ownership), a probe (oversize) or
+    an exit code (3). Without ID, list them all.
+    """
+    sections = _sections()
+    if identifier is None:
+        click.echo("\n".join(sections))
+        return 0
+    known = {name.removeprefix("exit "): text for name, text in sections.items()} | sections
+    if identifier not in known:
+        import difflib
+
+        nearest = difflib.get_close_matches(identifier, list(known), n=1, cutoff=0.0)
+        raise UsageError(
+            f"There is nothing to explain under `{identifier}`; did you mean `{nearest[0]}`? "
+            "`kvcanary explain` lists everything."
+        )
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(known[identifier]))
+    return 0
+
+
+def _sections() -> dict[str, str]:
+    """Every second-level section of the pages by its heading, and every probe."""
+    from kvcanary.data import data_path
+    from kvcanary.probing.grammar import shipped
+
+    sections: dict[str, str] = {}
+    for page in PAGES:
+        text = (data_path("docs") / page).read_text("utf-8")
+        for part in text.split("\n## ")[1:]:
+            heading, _, body = part.partition("\n")
+            sections[heading.strip()] = f"## {heading}\n{body.strip()}\n"
+    return sections | {name: _probe(name) for name in shipped("probes")}
+
+
+def _probe(name: str) -> str:
+    from kvcanary.probing.grammar import load_probe
+
+    probe = load_probe(name)
+    return "\n\n".join(
+        (
+            f"## {probe.id}",
+            f"{probe.title}.",
+            probe.why.strip(),
+            f"**Looks for:** {', '.join(probe.mechanism)}. **Reports:** {', '.join(probe.references)}.",
+            f"**Blind to:** {probe.blind_to.strip()}",
+        )
+    )
