@@ -43,6 +43,7 @@ from kvcanary.record.journal import Journal
 from kvcanary.record.run import RunInfo, RunRecord
 from kvcanary.telemetry.meter import make_meter
 from kvcanary.verdict.judge import judge
+from kvcanary.verdict.waivers import Waiver
 
 EPOCH = 1_767_225_600
 """2026-01-01 00:00 UTC: run numbers count minutes from here, so that a marker tells how old it is."""
@@ -66,6 +67,7 @@ class Options:
     budget: Budget = NO_LIMIT
     """On the command line; where it says nothing, the suite's own holds."""
     only_plan: bool = False
+    waivers: tuple[Waiver, ...] = ()
     record: Path | None = None
     site_key: SiteKey | None = field(default=None, repr=False)
     identity: RunIdentity | None = field(default=None, repr=False)
@@ -152,6 +154,7 @@ async def run_check(
         concurrency=options.concurrency,
         deadline_seconds=options.deadline_seconds,
         contact=options.contact,
+        waivers=options.waivers,
         replays=options.replays,
         tenants=tuple(tenant.name for tenant in cast.tenants),
     )

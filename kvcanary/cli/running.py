@@ -41,6 +41,7 @@ class Choices:
     trust_env: bool
     trust_discovered: bool
     contact: str | None
+    waivers: Path | None
     quiet: bool
 
 
@@ -130,6 +131,12 @@ _OPTIONS = (
         help="Whom to ask about the test: stands in every prompt. "
         "Default: whoever runs this endpoint.",
     ),
+    click.option(
+        "--waivers",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="YAML file of findings that are answered for until a day.",
+    ),
     click.option("-q", "--quiet", is_flag=True, help="No progress on standard error."),
 )
 
@@ -197,10 +204,13 @@ async def run(
     from kvcanary.cli.targets import opened
     from kvcanary.probing.buying import Budget
     from kvcanary.probing.endpoint import Api, Endpoint, SecretKey
+    from kvcanary.probing.yaml_file import load_yaml
     from kvcanary.report.progress import progress
     from kvcanary.run import DEFAULT_CONTACT, Options, resolve_model, run_check
+    from kvcanary.verdict.waivers import Waivers
 
     key = os.environ.get(choices.api_key_env)
+    waivers = load_yaml(choices.waivers, Waivers).waivers if choices.waivers else ()
     async with opened(choices.target) as place:
         endpoint = Endpoint(
             base_url=place.base_url,
@@ -226,6 +236,7 @@ async def run(
                 tokens_per_minute=choices.tokens_per_minute,
             ),
             only_plan=only_plan,
+            waivers=waivers,
             resume=resume,
             record=record.path,
             identity=record.identity,

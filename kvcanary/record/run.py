@@ -10,6 +10,7 @@ from kvcanary.record.scale import Scale
 from kvcanary.record.simulation import Simulation
 from kvcanary.verdict.claims import ClaimName, Verdict
 from kvcanary.verdict.findings import Finding
+from kvcanary.verdict.waivers import Waiver
 
 SCHEMA_VERSION = 1
 
@@ -34,6 +35,7 @@ class RunInfo(Recorded):
     concurrency: int
     deadline_seconds: float
     contact: str
+    waivers: tuple[Waiver, ...] = ()
     replays: str | None = None
     """``RUN/RULE`` that this run replays."""
     tenants: tuple[str, ...] = ()

@@ -177,6 +177,8 @@ def _finding(number: int, finding: Finding) -> Iterator[RenderableType]:
     odds = "" if finding.odds is None else f"; odds of chance below {max(finding.odds, 1e-99):.0e}"
     head.append(f"  [{finding.rule}{odds}]", "dim")
     yield head
+    if finding.waived:
+        yield Padding(Text(f"waived {finding.waived}", "green"), (0, 0, 0, 3))
     for line in finding.evidence[:MAX_EVIDENCE]:
         yield Padding(Text(f"- {line}"), (0, 0, 0, 3))
     more = len(finding.evidence) - MAX_EVIDENCE

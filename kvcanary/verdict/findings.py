@@ -26,5 +26,7 @@ class Finding(Recorded):
     evidence: tuple[str, ...]
     remedy: str
     exchanges: tuple[int, ...] = ()
+    waived: str | None = None
+    """Until when and why this finding fails nothing; None where it counts."""
     odds: float | None = None
     """Designed odds that chance alone produced this, in the whole run."""

@@ -19,6 +19,7 @@ from kvcanary.verdict.claims import Claim, ClaimName, ExitCode, PairCount, Statu
 from kvcanary.verdict.exposure import exposure_of
 from kvcanary.verdict.findings import Finding, Severity
 from kvcanary.verdict.statistics import upper_bound
+from kvcanary.verdict.waivers import apply_waivers
 
 WARNINGS = frozenset({"isolation/unverified-code"})
 """Rules that never change a claim: whoever pastes a foreign code must not be able to block a roll-out."""
@@ -49,7 +50,7 @@ class Judged:
 
 def judge(record: RunRecord, required: Sequence[ClaimName]) -> Judged:
     """Detect, claim, conclude."""
-    found = _findings(record)
+    found = apply_waivers(_findings(record), record.info.waivers, record.info.started_at)
     strata = _strata(record, found)
     decoys = [e for e in record.exchanges if e.purpose in DECOYS]
     state = _State(record, found, strata, decoys)
@@ -176,12 +177,15 @@ class _State:
             for f in self._found
             if CLAIM_OF_RULE[f.rule.split("/")[0]] is claim and f.rule not in WARNINGS
         )
-        return next(mine, None)
+        return min(mine, key=lambda f: f.waived is not None, default=None)
 
     def _failed(self, claim: ClaimName) -> tuple[Status, str] | None:
+        """What the worst finding makes of a claim; one that is waived fails nothing and is said."""
         worst = self._worst(claim)
-        if worst is None:
+        if worst is None or (worst.waived and worst.severity not in FAILING):
             return None
+        if worst.waived:
+            return Status.PASS, f"waived {worst.waived} ({worst.title})"
         if worst.severity in FAILING:
             return Status.FAIL, worst.title
         return Status.INCONCLUSIVE, worst.title
@@ -191,7 +195,9 @@ class _State:
             return f"the run did not finish: {self._record.stopped}"
         if not self._record.exchanges:
             return "nothing was sent"
-        changed = next((f for f in self._found if f.rule.startswith("identity/")), None)
+        changed = next(
+            (f for f in self._found if f.rule.startswith("identity/") and not f.waived), None
+        )
         return changed.title if changed else None
 
     def ownership(self) -> tuple[Status, str]:
@@ -374,7 +380,7 @@ def _headline(
     record: RunRecord,
 ) -> str:
     if status is Status.FAIL:
-        return next(f.title for f in found if f.severity in FAILING)
+        return next(f.title for f in found if f.severity in FAILING and not f.waived)
     if status is Status.INCONCLUSIVE:
         if record.stopped:
             return record.stopped
