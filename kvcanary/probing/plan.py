@@ -42,7 +42,8 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Exchanges that are sent together, ``in_flight`` at a time; ``hold``: all at once, then released."""
+    """Exchanges that are sent together, ``in_flight`` at a time, bystanders apart; ``hold``: all at once,
+    then released."""
 
     group: str
     exchanges: tuple[Planned, ...]
@@ -89,8 +90,13 @@ def make_plan(
     return Plan(tuple(stages), tuple(skipped))
 
 
-def replay_plan(exchanges: Sequence[Exchange], concurrency: int) -> Plan:
-    """The stages of an earlier run again: same numbers, shapes and questions, in the same order."""
+def replay_plan(
+    exchanges: Sequence[Exchange], concurrency: int, pool_tokens: int | None = None
+) -> Plan:
+    """The stages of an earlier run again: same numbers, shapes and questions, in the same order.
+
+    ``pool_tokens``: what may be in use at once, where it is known.
+    """
     stages = []
     for group, members in groupby(sorted(exchanges, key=lambda e: e.number), key=_stage_of):
         planned = tuple(
@@ -108,7 +114,11 @@ def replay_plan(exchanges: Sequence[Exchange], concurrency: int) -> Plan:
             for e in members
         )
         hold = planned[0].purpose is Purpose.FILL
-        stages.append(Stage(group, planned, len(planned) if hold else concurrency, hold))
+        in_flight = len(planned) if hold else concurrency
+        if pool_tokens and not hold:
+            longest = max(e.tokens + e.max_tokens for e in planned)
+            in_flight = max(1, min(concurrency, int(USABLE_POOL * pool_tokens // longest)))
+        stages.append(Stage(group, planned, in_flight, hold))
     return Plan(tuple(stages), ())
 
 
@@ -224,11 +234,10 @@ class _Planner:
         ]
         bystanders = [self._bystander(step.group, index) for index in range(step.bystanders)]
         beside = sum(e.tokens + e.max_tokens for e in bystanders)
-        room = max(0.0, self._in_flight_tokens - beside)
-        in_flight = max(1, int(room // (tokens + self._output)))
+        fits = int((self._in_flight_tokens - beside) // (tokens + self._output))
+        in_flight = max(1, min(fits, self._concurrency - step.bystanders))
         for bystander in bystanders:
             exchanges.insert(min(1, len(exchanges)), bystander)
-        in_flight = min(self._concurrency, in_flight + step.bystanders)
         group = self._prefix + step.group
         return [Stage(group, tuple(exchanges), in_flight, danger=step.danger)]
 

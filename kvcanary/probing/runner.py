@@ -7,6 +7,7 @@ Everything that is decided here is decided from recorded values; everything that
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -145,7 +146,7 @@ class Runner:
     async def replay(self, exchanges: Sequence[Exchange]) -> None:
         """Send exchanges of an earlier run again, after a calibration with texts of its own."""
         await self._prepare(first_number=max(e.number for e in exchanges) + 1)
-        await self._send_stages(replay_plan(exchanges, self._limits.concurrency))
+        await self._send_stages(replay_plan(exchanges, self._limits.concurrency, self._facts.decode_pool_tokens))
 
     async def _prepare(self, first_number: int) -> Calibration:
         """Calibrate and show that a foreign label would be seen."""
@@ -252,10 +253,14 @@ class Runner:
         if self._meter and self._alone:
             await self._read_and_meet(stage, self._meter)
             return
-        slots = asyncio.Semaphore(stage.in_flight)
+        everybody = asyncio.Semaphore(self._limits.concurrency)
+        readers = asyncio.Semaphore(stage.in_flight)
 
         async def one(planned: Planned) -> None:
-            async with slots:
+            # a bystander goes beside the readers: in their place, its slot would later hold one reader
+            # more than the pool has room for
+            beside = planned.purpose is Purpose.BYSTANDER
+            async with nullcontext() if beside else readers, everybody:
                 await self._send(planned)
 
         async with asyncio.TaskGroup() as group:
