@@ -47,7 +47,7 @@ def test_a_refusal_over_the_limit_and_an_answer_at_it_are_not() -> None:
 )
 def test_prompt_tokens_that_do_not_fit(
     planned: int | None, counted: int | None, wrong: bool
-) -> None:  # noqa: FBT001
+) -> None:
     found = accounting.findings([exchange(1, planned_tokens=planned, prompt_tokens=counted)])
     assert bool(found) is wrong
 

@@ -1,0 +1,106 @@
+"""Probes and suites as data: whatever is wrong in a file is said with its place."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvcanary.errors import ConfigError
+from kvcanary.probing.grammar import load_probe, load_suite, shipped
+
+PROBE = """\
+id: mine
+title: A probe
+mechanism: [x]
+why: because
+blind_to: much
+steps:
+  - do: fill
+    group: victims
+    tokens: pool
+    longest: reach
+  - do: read
+    group: edge
+    tokens: reach / 2
+"""
+
+
+def complaint(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_probe(str(path))
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_probe_of_one_s_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(PROBE)
+    assert [step.group for step in load_probe(str(path)).steps] == ["victims", "edge"]
+
+
+def test_everything_that_is_shipped_loads() -> None:
+    assert "oversize" in shipped("probes")
+    assert "check" in shipped("suites")
+    for identifier in shipped("probes"):
+        assert load_probe(identifier).id == identifier
+    for identifier in shipped("suites"):
+        suite = load_suite(identifier)
+        assert suite.id == identifier
+        for probe in suite.probes:
+            load_probe(probe)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("blind_to", "blind_too", ("5:1", "blind_too", "did you mean `blind_to`?")),
+        ("longest: reach", "longst: reach", ("10:5", "longst", "did you mean `longest`?")),
+        ("tokens: reach / 2", "tokens: raech / 2", ("13:5", "tokens", "did you mean `reach`?")),
+        ("tokens: pool", "tokens: 9 ** 9", ("9:5", "not allowed")),
+        ("do: fill", "do: fil", ("fil", "did you mean `fill`?")),
+        ("title: A probe\n", "", ("title", "missing")),
+        ("id: mine", "id: [mine", ("not valid YAML",)),
+        ("id: mine", "id: mine\nid: other", ("2:1", "`id` is given twice")),
+        ("tokens: reach / 2", "tokens: reach / 2\n    count: 0", ("count",)),
+        ("tokens: reach / 2", "tokens: reach / 2\n    count: 1000000000", ("count",)),
+        ("id: mine", "id: !!python/object/apply:os.system ['true']", ("not valid YAML",)),
+        (PROBE, "", ()),
+        (PROBE, "- 1", ()),
+        (PROBE, "\0", ("not valid YAML",)),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(
+    old: str, new: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert old in PROBE
+    said = complaint(tmp_path, PROBE.replace(old, new, 1))
+    for word in words:
+        assert word in said
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\xff")
+    (tmp_path / "big.yaml").write_text("a: " + "x" * 2_000_000)
+    (tmp_path / "bomb.yaml").write_text("a: " + "[" * 3_000)
+    for name in ("binary.yaml", "big.yaml", "bomb.yaml", "missing.yaml", "."):
+        with pytest.raises(ConfigError):
+            load_probe(f"{tmp_path}/{name}")
+
+
+def test_an_unknown_id_names_what_there_is() -> None:
+    with pytest.raises(ConfigError, match=r"no probe `oversized`.*oversize"):
+        load_probe("oversized")
+    with pytest.raises(ConfigError, match=r"no suite `../probes/x`|cannot be read"):
+        load_suite("../probes/x")
+
+
+@given(st.text(max_size=200))
+@settings(deadline=None, derandomize=True)
+def test_any_text_is_a_config_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.mktemp("any") / "mine.yaml"
+    path.write_text(text, "utf-8", "surrogatepass")
+    with pytest.raises(ConfigError):
+        load_probe(str(path))

@@ -1,0 +1,249 @@
+"""From a record to claims and exit code: nothing unmeasured passes, whatever went wrong."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from kvcanary.canary.prompt import Position
+from kvcanary.deployment.facts import Role
+from kvcanary.record.exchange import Exchange, Nulls, Purpose
+from kvcanary.record.run import HighWater, RunRecord
+from kvcanary.verdict import judge as module
+from kvcanary.verdict.claims import Claim, ClaimName, ExitCode, Status
+from kvcanary.verdict.findings import Severity
+from kvcanary.verdict.judge import Judged, judge
+from tests.builders import calibration, decoys, exchange, facts, foreign, healthy, readers, worker
+
+REQUIRED = (ClaimName.OWNERSHIP, ClaimName.ISOLATION)
+WATER = HighWater(tokens=97_000, how="measured")
+
+
+def claims(judged: Judged) -> dict[str, str]:
+    return {c.name.value: c.status.value for c in judged.verdict.claims}
+
+
+def good(**fields: object) -> RunRecord:
+    return healthy(high_water=WATER, **fields)
+
+
+def without(record: RunRecord, *purposes: Purpose) -> RunRecord:
+    kept = tuple(e for e in record.exchanges if e.purpose not in purposes)
+    return record.model_copy(update={"exchanges": kept})
+
+
+def changed(record: RunRecord, purposes: Sequence[Purpose], **fields: object) -> RunRecord:
+    return record.model_copy(
+        update={
+            "exchanges": tuple(
+                Exchange.model_validate({**e.model_dump(), **fields})
+                if e.purpose in purposes
+                else e
+                for e in record.exchanges
+            )
+        }
+    )
+
+
+def test_a_good_run_passes_and_states_its_power() -> None:
+    judged = judge(good(), REQUIRED)
+    assert judged.findings == ()
+    assert judged.verdict.exit_code is ExitCode.PASS
+    assert claims(judged) == {
+        "ownership": "pass",
+        "isolation": "pass",
+        "capacity": "pass",
+        "refusal": "inconclusive",
+        "accounting": "pass",
+    }
+    assert "0 of 3 bad at 65,000 tokens" in judged.verdict.headline
+    assert "below 63%" in judged.verdict.headline
+    (edge,) = (s for s in judged.verdict.strata if s.name == "edge")
+    assert (edge.measured, edge.lost, edge.foreign, edge.exposure) == (3, 0, 0, "measured")
+    assert edge.exposed_tokens == 97_000 + 65_000 - 100_000
+
+
+# nothing unmeasured passes: each of these takes one thing away from a good run
+
+DECOYS = (Purpose.DECOY_BEFORE, Purpose.DECOY_AFTER)
+UNREAD = {"outcome": "not_reached", "recall": "not read", "answer_characters": 0}
+TAKEN_AWAY = {
+    "nothing sent": good(exchanges=()),
+    "stopped": good(stopped="The server went away."),
+    "only calibration": without(good(), Purpose.READER, Purpose.CONTROL, *DECOYS),
+    "no readers and no control": without(good(), Purpose.READER, Purpose.CONTROL),
+    "no decoys": without(good(), *DECOYS),
+    "no decoy after": without(good(), Purpose.DECOY_AFTER),
+    "decoys unseen": changed(good(), DECOYS, decoy_seen=False),
+    "decoy after unseen": changed(good(), (Purpose.DECOY_AFTER,), decoy_seen=False),
+    "readers not reached": changed(good(), (Purpose.READER,), **UNREAD),
+    "control not reached": changed(good(), (Purpose.CONTROL,), **UNREAD),
+    "model recalls nothing": changed(good(), tuple(Purpose), recall="lost"),
+    "answers too large": changed(
+        good(), (Purpose.READER,), nulls=Nulls(complete=False).model_dump()
+    ),
+}
+
+
+@pytest.mark.parametrize("record", TAKEN_AWAY.values(), ids=TAKEN_AWAY)
+def test_what_was_not_measured_never_passes(record: RunRecord) -> None:
+    verdict = judge(record, REQUIRED).verdict
+    assert verdict.status is Status.INCONCLUSIVE
+    assert verdict.exit_code is ExitCode.INCONCLUSIVE
+    assert verdict.headline
+
+
+@pytest.mark.parametrize("required", [(), *((name,) for name in ClaimName), tuple(ClaimName)])
+@pytest.mark.parametrize("taken", ["nothing sent", "stopped"])
+def test_an_empty_or_stopped_run_is_inconclusive_whatever_is_required(
+    taken: str, required: tuple[ClaimName, ...]
+) -> None:
+    """Capacity comes from facts alone: it must not carry a run in which nothing was sent."""
+    verdict = judge(TAKEN_AWAY[taken], required).verdict
+    assert verdict.exit_code is ExitCode.INCONCLUSIVE
+    assert verdict.headline
+
+
+@pytest.mark.parametrize("required", [(name,) for name in ClaimName])
+def test_every_single_requirement_can_be_judged(required: tuple[ClaimName, ...]) -> None:
+    verdict = judge(good(), required).verdict
+    expected = ExitCode.INCONCLUSIVE if required == (ClaimName.REFUSAL,) else ExitCode.PASS
+    assert verdict.exit_code is expected
+    assert judge(without(good(), Purpose.READER), required).verdict.headline
+
+
+def test_every_transfer_hit_calibration_included_is_no_pass() -> None:
+    """The worst deployment of all: nothing it says comes from its own pages."""
+    sent = [
+        *calibration(0, 1, 2, lost=True),
+        *readers(10, lost=set(Position)),
+        *readers(20, "control", purpose=Purpose.CONTROL, lost=set(Position)),
+        *decoys(decoy_seen=False, lost=True),
+    ]
+    judged = judge(good(exchanges=sent), REQUIRED)
+    assert judged.verdict.exit_code is ExitCode.INCONCLUSIVE
+    assert "repeated none of its own labels" in judged.verdict.headline
+    speaking = [
+        e.model_copy(update={"foreign": (foreign(),)}) if e.number == 10 else e for e in sent
+    ]
+    assert judge(good(exchanges=speaking), REQUIRED).verdict.exit_code is ExitCode.VIOLATION
+
+
+# failures
+
+
+def test_a_leak_fails_the_run_even_when_nothing_else_could_be_measured() -> None:
+    leaking = exchange(10, foreign=(foreign(),), outcome="truncated", answer_characters=30)
+    for stopped in (None, "interrupted"):
+        judged = judge(good(exchanges=[leaking], stopped=stopped), REQUIRED)
+        assert judged.verdict.exit_code is ExitCode.VIOLATION
+        assert judged.verdict.headline == judged.findings[0].title
+        assert claims(judged)["isolation"] == "fail"
+
+
+def test_findings_come_worst_first() -> None:
+    short = facts(worker(Role.PREFILL, 20_007), worker(Role.DECODE))
+    lost = readers(10, "edge", tokens=64_000, lost=set(Position))
+    lost += [
+        exchange(30 + i, tokens=64_000, lost=True, purpose=Purpose.CONFIRMATION) for i in range(4)
+    ]
+    lost[0] = lost[0].model_copy(update={"foreign": (foreign(),)})
+    sent = [
+        *calibration(*range(9)),
+        *lost,
+        *readers(20, "control", purpose=Purpose.CONTROL, tokens=19_000),
+    ]
+    judged = judge(good(exchanges=[*sent, *decoys()], facts=short), REQUIRED)
+    severities = [f.severity for f in judged.findings]
+    assert severities == sorted(severities, key=list(Severity).index)
+    assert severities[:3] == [Severity.LEAK, Severity.CORRUPTION, Severity.CAPACITY]
+    assert "refusal/answered-over-limit" in {f.rule for f in judged.findings}
+    assert claims(judged) == dict.fromkeys(
+        ("ownership", "isolation", "capacity", "refusal"), "fail"
+    ) | {"accounting": "pass"}
+
+
+@pytest.mark.parametrize(
+    ("record", "claim"),
+    [
+        (good(facts=facts(worker(Role.PREFILL, 60_000), worker(Role.DECODE))), "capacity"),
+        (changed(good(), (Purpose.CONTROL,), prompt_tokens=5), "accounting"),
+        (
+            good(facts=facts(worker(Role.PREFILL, 70_000, limit=9_000), worker(Role.DECODE))),
+            "refusal",
+        ),
+    ],
+)
+def test_a_claim_that_fails_fails_the_run_required_or_not(record: RunRecord, claim: str) -> None:
+    judged = judge(record, REQUIRED)
+    assert claims(judged)[claim] == "fail"
+    assert judged.verdict.exit_code is ExitCode.VIOLATION
+
+
+def test_clean_refusals_over_a_limit_pass() -> None:
+    limited = facts(worker(Role.PREFILL, 70_000, limit=9_000), worker(Role.DECODE))
+    judged = judge(
+        changed(good(facts=limited), (Purpose.READER,), outcome="refused", recall="not read"),
+        REQUIRED,
+    )
+    assert claims(judged)["refusal"] == "pass"
+    some = [e for e in good().exchanges if e.number != 12] + [
+        exchange(12, tokens=65_000, outcome="not_reached")
+    ]
+    refused = [
+        e.model_copy(update={"outcome": "refused"}) if e.number in (10, 11) else e for e in some
+    ]
+    judged = judge(good(facts=limited, exchanges=refused), REQUIRED)
+    assert claims(judged)["refusal"] == "inconclusive"
+
+
+def test_an_unverified_code_blocks_nobody() -> None:
+    """Or anybody could stop a roll-out by pasting one."""
+    pasted = changed(good(), (Purpose.READER,), nulls=Nulls(unverified_codes=1).model_dump())
+    judged = judge(pasted, REQUIRED)
+    assert [f.rule for f in judged.findings] == ["isolation/unverified-code"]
+    assert judged.verdict.exit_code is ExitCode.PASS
+
+
+def test_a_lone_warning_leaves_its_claim_open() -> None:
+    hung = [
+        *good().exchanges,
+        exchange(77, group="control", purpose=Purpose.CONTROL, outcome="hung"),
+    ]
+    judged = judge(good(exchanges=hung), (ClaimName.REFUSAL,))
+    assert claims(judged)["refusal"] == "inconclusive"
+    assert judged.verdict.exit_code is ExitCode.INCONCLUSIVE
+
+
+def test_unknown_capacity_is_not_assessed_and_says_how() -> None:
+    judged = judge(good(facts=facts()), (ClaimName.CAPACITY,))
+    (capacity,) = (c for c in judged.verdict.claims if c.name is ClaimName.CAPACITY)
+    assert capacity.status is Status.INCONCLUSIVE
+    assert "/server_info" in capacity.text
+    assert judged.verdict.exit_code is ExitCode.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("statuses", list(itertools.product(Status, repeat=3)))
+@pytest.mark.parametrize("required", list(itertools.product((True, False), repeat=3)))
+@pytest.mark.parametrize("sound", [True, False])
+def test_the_exit_code_for_every_combination(
+    statuses: tuple[Status, ...], required: tuple[bool, ...], *, sound: bool
+) -> None:
+    made = [
+        Claim(name=name, status=status, required=needed, text="")
+        for name, status, needed in zip(ClaimName, statuses, required, strict=False)
+    ]
+    status, code = module._conclude(made, sound=sound)
+    needed = [s for s, r in zip(statuses, required, strict=True) if r]
+    if Status.FAIL in statuses:
+        assert (status, code) == (Status.FAIL, ExitCode.VIOLATION)
+    elif sound and needed and all(s is Status.PASS for s in needed):
+        assert (status, code) == (Status.PASS, ExitCode.PASS)
+    else:
+        assert (status, code) == (Status.INCONCLUSIVE, ExitCode.INCONCLUSIVE)
+
+
+def test_judging_again_from_the_written_record_gives_the_same() -> None:
+    for record in (good(), *TAKEN_AWAY.values()):
+        again = RunRecord.model_validate_json(record.model_dump_json())
+        assert judge(again, REQUIRED) == judge(record, REQUIRED)
