@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import kvcanary
-from kvcanary.canary.codes import RUN_BITS, CodeMaker
+from kvcanary.canary.codes import CodeMaker
 from kvcanary.canary.lexicon import lexicon
 from kvcanary.canary.prompt import RunIdentity, Writer
 from kvcanary.canary.recognise import Recogniser
+from kvcanary.canary.run_number import new_run_number
 from kvcanary.canary.sitekey import SiteKey, load_or_create
 from kvcanary.canary.tenants import deal
 from kvcanary.deployment.discovery import (
@@ -45,9 +46,6 @@ from kvcanary.telemetry.meter import make_meter
 from kvcanary.verdict.judge import judge
 from kvcanary.verdict.waivers import Waiver
 
-EPOCH = 1_767_225_600
-"""2026-01-01 00:00 UTC: run numbers count minutes from here, so that a marker tells how old it is."""
-CHANCE_BITS = 3
 DEFAULT_CONTACT = "whoever runs this endpoint"
 _CONTACT = re.compile(r"[A-Za-z0-9 @._+/:-]{1,80}")
 
@@ -59,6 +57,8 @@ class Options:
     target: str
     """What the person typed: for the record."""
     suite: str = "check"
+    probes: tuple[str, ...] = ()
+    """Probes to run instead of the suite's."""
     context_tokens: int | None = None
     concurrency: int = 4
     deadline_seconds: float = 900.0
@@ -89,10 +89,8 @@ class Result:
 
 
 def new_identity(now: float) -> RunIdentity:
-    """A run's number (26 bits: minutes since 2026, then chance) and the nonce of its text."""
-    minutes = max(0, int(now - EPOCH) // 60)
-    number = (minutes << CHANCE_BITS | secrets.randbits(CHANCE_BITS)) & ((1 << RUN_BITS) - 1)
-    return RunIdentity(number, secrets.token_bytes(16))
+    """A new run's number and the nonce of its text."""
+    return RunIdentity(new_run_number(now), secrets.token_bytes(16))
 
 
 def default_record_path(identity: RunIdentity, now: float) -> Path:
@@ -150,6 +148,7 @@ async def run_check(
         stream=endpoint.stream,
         suite=suite.id,
         requires=suite.requires,
+        bound=suite.bound,
         context_tokens=options.context_tokens,
         concurrency=options.concurrency,
         deadline_seconds=options.deadline_seconds,
@@ -190,8 +189,9 @@ async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
             options.deadline_seconds,
             _budget(suite, options.budget, facts),
             suite.stop_on_leak,
+            suite.bound,
         )
-        probes = tuple(load_probe(reference) for reference in suite.probes)
+        probes = tuple(load_probe(reference) for reference in options.probes or suite.probes)
         meter = await make_meter(sender.client, facts, with_key=options.trust_discovered)
         if meter:
             journal.append("topology", meter.topology)

@@ -69,7 +69,7 @@ class Writer:
 
     site_key: SiteKey
     codes: CodeMaker
-    lexicon: Lexicon
+    lexicon: Lexicon = field(repr=False)
     run: RunIdentity
     contact: str
 

@@ -58,12 +58,13 @@ def _offline(choices: Choices) -> "PlanNote":
     suite = load_suite(choices.suite)
     budget = Budget(tokens=choices.tokens, tokens_per_minute=choices.tokens_per_minute)
     wanted = make_plan(
-        [load_probe(reference) for reference in suite.probes],
+        [load_probe(reference) for reference in choices.probes or suite.probes],
         Facts(context_tokens=choices.context_tokens, context_source="--context"),
         choices.context_tokens,
         ASSUMED,
         choices.concurrency,
         first_number=0,
+        bound=suite.bound,
     )
     return plan_note(buy(wanted, budget, ASSUMED), ASSUMED, budget)
 

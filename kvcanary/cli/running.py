@@ -27,6 +27,7 @@ class Choices:
 
     target: str
     suite: str
+    probes: tuple[str, ...]
     model: str | None
     context_tokens: int | None
     api: str
@@ -53,6 +54,13 @@ _OPTIONS = (
         show_default=True,
         metavar="ID|FILE",
         help="What to run: see `kvcanary suites`; a suite of your own by its path.",
+    ),
+    click.option(
+        "--probe",
+        "probes",
+        multiple=True,
+        metavar="ID|FILE",
+        help="Probe to run instead of the suite's own; may be given more than once.",
     ),
     click.option("--model", help="Model to test. Default: the only one that the server lists."),
     click.option(
@@ -225,6 +233,7 @@ async def run(
         options = Options(
             target=place.name,
             suite=choices.suite,
+            probes=choices.probes,
             context_tokens=choices.context_tokens or place.context_tokens,
             concurrency=choices.concurrency,
             deadline_seconds=choices.deadline_seconds,

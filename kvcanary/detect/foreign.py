@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kvcanary.canary import odds
 from kvcanary.canary.codes import TAG_BITS
 from kvcanary.canary.lexicon import NAME_BITS
+from kvcanary.canary.run_number import begun
 from kvcanary.record.exchange import Exchange, ForeignText, Form
 from kvcanary.record.scale import Scale
 from kvcanary.verdict.findings import Finding, Severity
@@ -123,7 +124,7 @@ def _lines(exchange: Exchange, everything: Sequence[Exchange]) -> list[str]:
     for (run, tenant), texts in owners.items():
         named = sorted({t.request for t in texts if t.request is not None})
         if tenant is None:
-            whose = f"an older run ({run:07x}), request {_and(named)}"
+            whose = f"the run of {begun(run):%Y-%m-%d %H:%M} UTC ({run:07x}), request {_and(named)}"
         elif named:
             whose = f"tenant {tenant}, request {_and(named)} ({groups.get(named[0], 'decoy')})"
         else:

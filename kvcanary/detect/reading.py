@@ -1,6 +1,6 @@
 """Reads one answer in memory and keeps only what was recognised: own labels, foreign text, nulls."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kvcanary.canary.codes import PREFIX, CodeId
@@ -24,6 +24,8 @@ class Reading:
     decoy_seen: bool | None
     foreign: tuple[ForeignText, ...]
     nulls: Nulls
+    own: frozenset[Form]
+    """Forms of the request's own text that came back."""
 
 
 def read_answer(
@@ -62,7 +64,19 @@ def read_answer(
             *_private_words(seen, foreign_tenants, prompt),
         ),
         nulls=_nulls(seen, cast, known, sent),
+        own=frozenset(_own_forms(seen, own, prompt)),
     )
+
+
+def _own_forms(seen: Sightings, own: set[CodeId], prompt: CanaryPrompt) -> Iterator[Form]:
+    if own:
+        yield Form.CODE
+    if any(phrase.request == prompt.number for phrase in seen.phrases):
+        yield Form.PHRASE
+    if prompt.tenant.name_number in seen.names:
+        yield Form.NAME
+    if seen.private_words.intersection(prompt.tenant.private):
+        yield Form.WORD
 
 
 def _belongs_to(identity: CodeId, prompt: CanaryPrompt) -> bool:

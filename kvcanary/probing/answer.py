@@ -75,6 +75,7 @@ class Answer:
         self.reasoning = Text()
         self.refusal_text = Text()
         self.tool_text = Text()
+        self.logprob_text = Text()
         self.fragment = Text()
         self.chunks = 0
         self.choices = 0
@@ -93,7 +94,13 @@ class Answer:
     @property
     def text_chars(self) -> int:
         """Characters of text of every kind."""
-        texts = (self.content, self.reasoning, self.refusal_text, self.tool_text)
+        texts = (
+            self.content,
+            self.reasoning,
+            self.refusal_text,
+            self.tool_text,
+            self.logprob_text,
+        )
         return sum(text.chars for text in texts)
 
     @property
@@ -102,8 +109,8 @@ class Answer:
         return self.text_chars > self._max_text_chars
 
     def other_text(self) -> str:
-        """Text outside content and reasoning: refusals, tool calls, fragments."""
-        texts = (self.refusal_text, self.tool_text, self.fragment)
+        """Text outside content and reasoning: refusals, tool calls, token texts, fragments."""
+        texts = (self.refusal_text, self.tool_text, self.logprob_text, self.fragment)
         return "\n".join(text.joined() for text in texts if text.chars)
 
     def add_event(self, data: str, *, name: str = "", complete: bool = True) -> bool:
@@ -167,6 +174,7 @@ class Answer:
     def _read_choice(self, choice: Mapping[object, object]) -> None:
         self.choices += 1
         _gather(choice.get("text"), self.content)
+        self._read_logprobs(choice.get("logprobs"))
         for key in ("delta", "message"):
             message = choice.get(key)
             if isinstance(message, Mapping):
@@ -178,6 +186,17 @@ class Answer:
             finish = finish.get("type")
         if isinstance(finish, str) and finish:
             self.finish_reason = _finish_reason(finish)
+
+    def _read_logprobs(self, logprobs: object) -> None:
+        """Token texts beside the answer (chat: ``content[].token``, completions: ``tokens``): read like
+        it, since a mixed-up response may differ there."""
+        if not isinstance(logprobs, Mapping):
+            return
+        _gather(logprobs.get("tokens"), self.logprob_text)
+        content = logprobs.get("content")
+        for item in content if isinstance(content, list) else []:
+            if isinstance(item, Mapping):
+                _gather(item.get("token"), self.logprob_text)
 
     def _read_message(self, message: Mapping[object, object]) -> None:
         _gather(message.get("content"), self.content)

@@ -12,9 +12,9 @@ from kvcanary.probing.answer import FinishReason
 from kvcanary.probing.outcome import Reply, raise_for_setup
 from kvcanary.probing.roles import CALIBRATOR, SWITCHES
 from kvcanary.probing.sender import Letter, Sender
-from kvcanary.probing.sizing import Calibration, Thinking, fit_first_token
+from kvcanary.probing.sizing import Calibration, FormCount, Thinking, fit_first_token
 from kvcanary.probing.stopped import Stopped, not_answered
-from kvcanary.record.exchange import Exchange, Purpose
+from kvcanary.record.exchange import Exchange, Form, Purpose
 
 SHORT_OUTPUT = 96
 RETRIES = 3
@@ -56,6 +56,7 @@ class Calibrator:
             fitted_tokens=fitted,
             first_token=fit_first_token(self._first_tokens()),
             output_token_seconds=self._output_seconds(),
+            forms=self._forms(),
             thinking=thinking,
             repeatable=repeatable,
             response_cache=cached,
@@ -141,6 +142,13 @@ class Calibrator:
         self._exchanges.append(exchange)
         self._replies.append(reply)
         return reply
+
+    def _forms(self) -> tuple[FormCount, ...]:
+        read = [e for e in self._exchanges if e.read]
+        return tuple(
+            FormCount(form=form, seen=sum(form in e.own for e in read), answers=len(read))
+            for form in Form
+        )
 
     def _first_tokens(self) -> Sequence[tuple[int, float]]:
         """Without the first request, which may have waited for compilation."""

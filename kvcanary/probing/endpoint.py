@@ -214,6 +214,7 @@ class Request:
         name: sent as ``X-Request-Id``, for example ``kvc-3f9a-017``.
         max_tokens: the output budget in tokens, at least 1.
         user: the tenant, sent as ``user``.
+        headers: further headers of this request alone, such as ``X-data-parallel-rank``.
         extra: further fields of the body, such as ``reasoning_effort``; none that is set here already.
         ignore_eos: ask for all of ``max_tokens``; the field is sent only when set, since servers
             other than vLLM and SGLang may refuse it.
@@ -229,6 +230,7 @@ class Request:
     ignore_eos: bool = False
     stop: tuple[str, ...] = ()
     extra: tuple[tuple[str, "Extra"], ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not _REQUEST_NAME.fullmatch(self.name):

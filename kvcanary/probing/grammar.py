@@ -119,6 +119,8 @@ class Suite(_Strict):
     """Prompt tokens that its plan may send, as a length expression; default: no limit."""
     minutes: float | None = Field(default=None, gt=0)
     """Minutes that its plan may take; default: no limit."""
+    bound: float | None = Field(default=None, gt=0, lt=1)
+    """Rate of bad answers that every stratum has to be below at 95 %: sets how many answers are bought."""
     stop_on_leak: bool = False
     """Whether the run ends at the first leak instead of finishing its plan."""
 

@@ -12,6 +12,7 @@ from kvcanary.probing.lengths import evaluate
 from kvcanary.probing.roles import BYSTANDER, FIRST_VICTIM, MAX_VICTIMS, READERS
 from kvcanary.probing.sizing import Calibration
 from kvcanary.record.exchange import Exchange, Purpose
+from kvcanary.verdict.statistics import answers_for
 
 ASKED = (Position.END, Position.START, Position.MIDDLE)
 """The order in which a stratum's readers are asked: the last page first, which no length excuses."""
@@ -36,6 +37,8 @@ class Planned:
     tokens: int
     asked: Position
     max_tokens: int
+    rank: int | None = None
+    """DP rank to steer it to; None leaves it to the router."""
     shape: Shape | None = None
     """Given when an earlier run is replayed word for word; else made from ``tokens`` when it is sent."""
 
@@ -77,14 +80,19 @@ def make_plan(
     calibration: Calibration,
     concurrency: int,
     first_number: int,
+    bound: float | None = None,
 ) -> Plan:
-    """Bind the probes' lengths to this deployment. Strata of several probes carry the probe's name."""
+    """Bind the probes' lengths to this deployment. Strata of several probes carry the probe's name.
+
+    ``bound``: rate of bad answers that each stratum has to be shown to stay below.
+    """
     numbers = count(first_number)
     stages: list[Stage] = []
     skipped: list[str] = []
     for probe in probes:
         prefix = f"{probe.id}/" if len(probes) > 1 else ""
         planner = _Planner(probe, prefix, facts, context_tokens, calibration, concurrency, numbers)
+        planner.least_readers = answers_for(bound) if bound else 1
         stages += planner.stages()
         skipped += planner.skipped
     return Plan(tuple(stages), tuple(skipped))
@@ -160,6 +168,7 @@ class _Planner:
         }
         self._most = int(calibration.base_tokens + MAX_CHAPTERS * calibration.chapter_tokens)
         self.skipped: list[str] = []
+        self.least_readers = 1
 
     def stages(self) -> list[Stage]:
         """The probe's steps as stages; what cannot be sent is noted in ``skipped``."""
@@ -218,7 +227,8 @@ class _Planner:
                 "is tested at that length"
             )
             tokens = self._most
-        readers = zip(islice(cycle(READERS), step.count), cycle(ASKED), strict=False)
+        count = max(step.count, self.least_readers)
+        readers = zip(islice(cycle(READERS), count), cycle(ASKED), strict=False)
         exchanges = [
             Planned(
                 number=next(self._numbers),

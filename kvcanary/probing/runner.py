@@ -54,6 +54,8 @@ class Limits:
     deadline_seconds: float
     budget: Budget = NO_LIMIT
     stop_on_leak: bool = False
+    bound: float | None = None
+    """Rate of bad answers that each stratum has to be shown to stay below."""
 
 
 class Runner:
@@ -103,6 +105,7 @@ class Runner:
             calibration,
             self._limits.concurrency,
             first_number=next(self._numbers),
+            bound=self._limits.bound,
         )
         plan = buy(wanted, budget, calibration)
         first = min((e.number for e in wanted.exchanges), default=0)
@@ -126,6 +129,7 @@ class Runner:
             record.calibration,
             self._limits.concurrency,
             first_number=record.plan.first_number,
+            bound=self._limits.bound,
         )
         plan = buy(made, self._limits.budget, record.calibration)
         sent = [e.number for e in record.exchanges]
@@ -146,7 +150,9 @@ class Runner:
     async def replay(self, exchanges: Sequence[Exchange]) -> None:
         """Send exchanges of an earlier run again, after a calibration with texts of its own."""
         await self._prepare(first_number=max(e.number for e in exchanges) + 1)
-        await self._send_stages(replay_plan(exchanges, self._limits.concurrency, self._facts.decode_pool_tokens))
+        await self._send_stages(
+            replay_plan(exchanges, self._limits.concurrency, self._facts.decode_pool_tokens)
+        )
 
     async def _prepare(self, first_number: int) -> Calibration:
         """Calibrate and show that a foreign label would be seen."""
@@ -279,7 +285,8 @@ class Runner:
             if not unmet - met:
                 break
             again = readers[extra % len(readers)]
-            await self._send(replace(again, number=next(self._numbers)))
+            rank = _rank_of(sorted(unmet - met))
+            await self._send(replace(again, number=next(self._numbers), rank=rank))
 
     async def _hold(self, stage: Stage) -> None:
         """Send all, wait until every one is being decoded (or has ended), read the gauge, let go."""
@@ -360,6 +367,7 @@ class Runner:
             planned.purpose,
             self._calibration.predict(shape),
             planned.max_tokens,
+            planned.rank,
         )
         await self._pacer.wait(planned.tokens)
         exchange = await self._sender.send(
@@ -378,3 +386,9 @@ class Runner:
         """Holding needs a stream: without one nobody can say when decoding has begun."""
         endpoint = replace(self._endpoint_client.endpoint, stream=True)
         return Client(endpoint, concurrency=MAX_VICTIMS)
+
+
+def _rank_of(pairs: Sequence[str]) -> int | None:
+    """The DP rank of the first unmet pair that has one (``P1-D1.2``): routers let requests be steered there."""
+    ranks = (pair.rpartition(".")[2] for pair in pairs if "." in pair)
+    return next((int(rank) for rank in ranks if rank.isdigit()), None)

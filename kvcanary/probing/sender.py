@@ -36,6 +36,8 @@ class Letter:
     purpose: Purpose
     planned_tokens: int | None
     max_tokens: int
+    rank: int | None = None
+    """DP rank to steer it to, where the router has it."""
 
 
 @dataclass
@@ -139,7 +141,8 @@ class Sender:
                 max_tokens=letter.max_tokens,
                 user=f"kvcanary-tenant-{prompt.tenant.index}",
                 ignore_eos=letter.purpose is Purpose.FILL,
-                extra=self.extra,
+                extra=(*self.extra, *_steering_field(letter.rank)),
+                headers=_steering_header(letter.rank),
             ),
             deadline_seconds=deadline_seconds,
             on_first_token=on_first_token,
@@ -221,9 +224,20 @@ class Sender:
             answerer=self._answerer(reply),
             recall=reading.recall if _shows_recall(reply, reading) else Recall.NOT_READ,
             decoy_seen=reading.decoy_seen,
+            own=tuple(sorted(reading.own)),
             foreign=reading.foreign,
             nulls=reading.nulls,
         )
+
+
+def _steering_field(rank: int | None) -> tuple[tuple[str, Extra], ...]:
+    """SGLang's way to choose a DP rank."""
+    return () if rank is None else (("routed_dp_rank", rank),)
+
+
+def _steering_header(rank: int | None) -> tuple[tuple[str, str], ...]:
+    """vLLM's way."""
+    return () if rank is None else (("X-data-parallel-rank", str(rank)),)
 
 
 def _hashed(key: bytes, text: str | None) -> str | None:

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from kvcanary.canary.prompt import MAX_CHAPTERS, Shape
 from kvcanary.record.base import Recorded
+from kvcanary.record.exchange import Form
 
 
 class Thinking(StrEnum):
@@ -34,6 +35,14 @@ class FirstToken(Recorded):
         return max(0.0, self.base_seconds + self.per_token_seconds * tokens)
 
 
+class FormCount(Recorded):
+    """How often a form of the prompt's own text came back in calibration's answers."""
+
+    form: Form
+    seen: int
+    answers: int
+
+
 class Calibration(Recorded):
     """``tokens = base + chapters * chapter + padding words``, as counted by the server's ``usage``."""
 
@@ -46,6 +55,9 @@ class Calibration(Recorded):
     """None without streaming."""
     output_token_seconds: float | None = None
     """Seconds for one token of an answer."""
+    forms: tuple[FormCount, ...] = ()
+    """What comes back of each form. It drops none: what surfaces from stale pages is another matter
+    (``kvcanary.probing.simulate``)."""
     thinking: Thinking = Thinking.NONE
     repeatable: bool | None = None
     """Whether the same prompt had the same answer twice at temperature 0."""

@@ -133,6 +133,8 @@ class Exchange(Recorded):
     """The workers that served it; None where that could not be seen."""
     recall: Recall = Recall.NOT_READ
     decoy_seen: bool | None = None
+    own: tuple[Form, ...] = ()
+    """Forms of its own text that came back."""
     foreign: tuple[ForeignText, ...] = ()
     nulls: Nulls = Nulls()
 

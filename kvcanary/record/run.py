@@ -31,6 +31,8 @@ class RunInfo(Recorded):
     stream: bool
     suite: str
     requires: tuple[ClaimName, ...] = ()
+    bound: float | None = None
+    """Rate of bad answers that the suite wants every stratum to be shown below."""
     context_tokens: int | None
     concurrency: int
     deadline_seconds: float

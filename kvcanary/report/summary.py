@@ -15,6 +15,7 @@ from kvcanary.verdict.claims import Claim, Status, Stratum, Verdict
 from kvcanary.verdict.findings import Finding, Severity
 
 MAX_EVIDENCE = 6
+ONE_KEY = "one API key: mix-ups between keys and accounts were not tested"
 MAX_TEXT = 2_000
 MAX_NAME = 200
 """Characters that are printed of any one text, and of a name."""
@@ -163,6 +164,7 @@ def _worth(record: RunRecord, verdict: Verdict) -> Iterator[RenderableType]:
     if record.plan:
         for skipped in record.plan.skipped:
             yield Text(f"  not tested: {skipped}", "yellow")
+    yield Text(f"  {ONE_KEY}", "dim")
     bystanders = [e for e in record.exchanges if e.purpose is Purpose.BYSTANDER]
     if bystanders:
         right = sum(e.kept for e in bystanders)

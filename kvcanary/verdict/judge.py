@@ -219,6 +219,8 @@ class _State:
             return Status.INCONCLUSIVE, f"not all strata could be measured: {', '.join(unmeasured)}"
         if unmet := self._unmet():
             return Status.INCONCLUSIVE, unmet
+        if short := self._bound_missed(measured):
+            return Status.INCONCLUSIVE, short
         total = sum(s.measured for s in measured)
         slips = sum(s.lost for s in measured)
         longest = max(s.longest_tokens for s in measured)
@@ -230,6 +232,19 @@ class _State:
                 if slips
                 else ""
             )
+        )
+
+    def _bound_missed(self, measured: Sequence[Stratum]) -> str | None:
+        """A suite may ask for a bound: too few answers, or too many slips, do not reach it."""
+        wanted = self._record.info.bound
+        if wanted is None:
+            return None
+        worst = max(measured, key=lambda s: s.bound or 1.0)
+        if worst.bound is not None and worst.bound <= wanted:
+            return None
+        return (
+            f"the suite wants a rate of bad answers below {wanted:.0%}; in `{worst.name}` it is shown to be "
+            f"below {worst.bound or 1.0:.0%} ({worst.lost} of {worst.measured} bad)"
         )
 
     def _unmet(self) -> str | None:

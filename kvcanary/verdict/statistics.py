@@ -1,6 +1,19 @@
 """Exact statements from few observations."""
 
+import math
+
 CONFIDENCE = 0.95
+
+
+def answers_for(bound: float, confidence: float = CONFIDENCE) -> int:
+    """Answers without a bad one that it takes to claim a rate below ``bound``.
+
+    >>> answers_for(0.2)
+    14
+    """
+    if not 0 < bound < 1:
+        raise ValueError(f"{bound} is no rate")
+    return math.ceil(math.log(1 - confidence) / math.log(1 - bound))
 
 
 def upper_bound(bad: int, measured: int, confidence: float = CONFIDENCE) -> float:

@@ -57,6 +57,7 @@ class Exchange:
                 "Content-Length": str(body.size_bytes),
                 "Accept": "text/event-stream" if self._endpoint.stream else "application/json",
                 "Cache-Control": "no-cache",
+                **dict(self._request.headers),
                 "X-Request-Id": self._request.name,
             },
             # A deadline of httpx's own: it closes a socket whose TLS handshake is given up, which
