@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcanary.canary import odds
+from kvcanary.canary.run_number import begun
 from kvcanary.detect import foreign as detector
 from kvcanary.record.exchange import Exchange, ForeignText, Form, Nulls
 from kvcanary.verdict.findings import Finding, Severity
@@ -99,7 +100,8 @@ def test_a_code_of_an_older_run_is_told_as_that() -> None:
     old = foreign(Form.CODE, run=RUN - 99, tenant=None, request=3)
     (found,) = findings(holding(old))
     assert found.severity is Severity.LEAK
-    assert f"an older run ({RUN - 99:07x}), request 3" in found.evidence[0]
+    when = f"{begun(RUN - 99):%Y-%m-%d %H:%M} UTC"
+    assert f"the run of {when} ({RUN - 99:07x}), request 3" in found.evidence[0]
 
 
 def test_an_unverified_code_is_a_warning_and_never_a_leak() -> None:
