@@ -3,7 +3,8 @@
 import re
 import unicodedata
 
-_JSON_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([nrtbf\"\\/]))")
+_JSON_ESCAPE = re.compile(r"(?<!\\)\\++(?:u([0-9a-fA-F]{4})|([nrtbf\"/]))")
+"""However often the text was escaped: each time doubles the backslashes."""
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
 )
@@ -34,4 +35,4 @@ def words(folded: str) -> list[str]:
 def _unescape(match: re.Match[str]) -> str:
     if match[1]:
         return chr(int(match[1], 16))
-    return match[2] if match[2] in '"\\/' else " "
+    return match[2] if match[2] in '"/' else " "

@@ -87,6 +87,12 @@ def test_no_word_stands_in_the_sentences_that_all_share() -> None:
     from kvcanary.canary import verses
 
     shared = [*verses.VERSES, verses.WAYPOINT, verses.SHEET, verses.NOTICE]
-    shared += [verses.LABEL, verses.QUESTION, verses.ANSWER, verses.PAD, "whoever runs this endpoint"]
+    shared += [
+        verses.LABEL,
+        verses.QUESTION,
+        verses.ANSWER,
+        verses.PAD,
+        "whoever runs this endpoint",
+    ]
     sentence_words = set(re.findall("[a-z]+", " ".join(shared).lower()))
     assert sentence_words.isdisjoint(itertools.chain.from_iterable(map(words, LISTS)))
