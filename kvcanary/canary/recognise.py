@@ -140,21 +140,24 @@ class Recogniser:
         """Codes that verify themselves, behind their prefix."""
         intact = set(_WRITTEN.findall(text))
         codes: dict[CodeId, CodeSeen] = {}
-        tested: set[str] = set()
+        read: dict[str, CodeId | None] = {}
         rest: list[str] = []
         end = 0
         for at in _every(squashed, PREFIX):
             characters = squashed[at + len(PREFIX) : at + len(_BLANK)]
-            identity = self._codes.read(characters)
-            if identity is None or not self._is_planted(identity):
-                tested.add(characters)
+            if characters not in read:
+                read[characters] = self._codes.read(characters)
+            identity = read[characters]
             if identity is not None and at >= end:
                 altered = written(characters) not in intact
                 codes[identity] = CodeSeen(identity, CODE_CHARACTERS, altered)
                 rest += squashed[end:at], _BLANK
                 end = at + len(_BLANK)
         rest.append(squashed[end:])
-        tests = sum(len(characters) == CODE_CHARACTERS for characters in tested)
+        tests = sum(
+            len(characters) == CODE_CHARACTERS and (i is None or not self._is_planted(i))
+            for characters, i in read.items()
+        )
         return _Whole(codes, tests, "".join(rest))
 
     def _is_planted(self, identity: CodeId) -> bool:
