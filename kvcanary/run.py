@@ -35,6 +35,7 @@ from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.events import Listener, Silence
 from kvcanary.probing.grammar import Suite, load_probe, load_suite
 from kvcanary.probing.lengths import evaluate
+from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.roles import MAX_VICTIMS, TENANTS
 from kvcanary.probing.runner import Limits, Runner
 from kvcanary.probing.sender import Sender
@@ -169,6 +170,7 @@ async def run_check(
                 recogniser=Recogniser(codes, words, cast),
                 journal=journal,
                 listener=listener,
+                pacer=Pacer(options.budget.tokens_per_minute),
             )
             await _send_all(sender, suite, options)
         if not options.only_plan:

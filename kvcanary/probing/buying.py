@@ -5,7 +5,7 @@ most. So a budget too small for everything buys one answer of each dangerous len
 of any, and the least useful plan is one fill and one request in the window.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kvcanary.probing.plan import Plan, Planned, Stage
@@ -46,6 +46,11 @@ class _Item:
     seconds: float
 
 
+def charged(exchanges: Iterable[Planned]) -> int:
+    """Tokens that a gateway counts against the key's minute: prompts, and the outputs asked for."""
+    return sum(e.tokens + e.max_tokens for e in exchanges)
+
+
 def price(exchanges: Sequence[Planned], in_flight: int, calibration: Calibration) -> Price:
     """Prompt tokens, and seconds if prefill takes one prompt at a time and decode ``in_flight``."""
     tokens = sum(e.tokens for e in exchanges)
@@ -64,7 +69,8 @@ def plan_price(plan: Plan, calibration: Calibration, budget: Budget) -> Price:
     known = [p.seconds for p in prices if p.seconds is not None]
     seconds = sum(known) if len(known) == len(prices) else None
     if budget.tokens_per_minute:
-        seconds = max(seconds or 0.0, 60.0 * tokens / budget.tokens_per_minute)
+        paced = 60.0 * charged(plan.exchanges) / budget.tokens_per_minute
+        seconds = max(seconds or 0.0, paced)
     return Price(tokens, seconds)
 
 
@@ -112,11 +118,15 @@ def buy(plan: Plan, budget: Budget, calibration: Calibration) -> Plan:
     tokens, seconds = 0, 0.0
     for item in sorted(_items(plan, calibration), key=lambda i: -i.danger / max(1, i.tokens)):
         stage = plan.stages[item.stage]
-        longest = max(e.tokens for e in item.exchanges)
+        longest = max(charged([e]) for e in item.exchanges)
         if budget.tokens_per_minute and longest > budget.tokens_per_minute:
-            notes[stage.group] = f"{longest:,} tokens are more than the key may send in a minute"
+            notes[stage.group] = (
+                f"({longest:,} tokens with output) are more than the key may send in a minute"
+            )
             continue
-        paced = 60.0 * item.tokens / budget.tokens_per_minute if budget.tokens_per_minute else 0.0
+        paced = 0.0
+        if budget.tokens_per_minute:
+            paced = 60.0 * charged(item.exchanges) / budget.tokens_per_minute
         cost = max(item.seconds, paced)
         if _beyond(tokens + item.tokens, budget.tokens) or _beyond(seconds + cost, budget.seconds):
             notes[stage.group] = "not bought: beyond the budget"

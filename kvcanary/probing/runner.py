@@ -20,7 +20,6 @@ from kvcanary.probing.calibrate import RETRIES, SHORT_OUTPUT, Calibrator
 from kvcanary.probing.client import Client
 from kvcanary.probing.grammar import Probe
 from kvcanary.probing.limits import PROVISIONAL_CONTEXT, find_context
-from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.plan import Plan, Planned, Stage, make_plan, replay_plan
 from kvcanary.probing.roles import BYSTANDER, DECOY, MAX_VICTIMS, READERS
 from kvcanary.probing.sender import Letter, Sender
@@ -72,7 +71,6 @@ class Runner:
     ) -> None:
         self._sender, self._probes, self._facts = sender, probes, facts
         self._gauge, self._meter, self._limits = gauge, meter, limits
-        self._pacer = Pacer(limits.budget.tokens_per_minute)
         self._numbers = count()
         self._calibration: Calibration | None = None
 
@@ -369,7 +367,6 @@ class Runner:
             planned.max_tokens,
             planned.rank,
         )
-        await self._pacer.wait(planned.tokens)
         exchange = await self._sender.send(
             letter,
             self._limits.deadline_seconds,

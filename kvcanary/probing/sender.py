@@ -4,6 +4,7 @@ The answer is judged in memory and dropped; what leaves this module has no serve
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -18,12 +19,18 @@ from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Extra, Request
 from kvcanary.probing.events import Listener
 from kvcanary.probing.outcome import Outcome, Reply
+from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.roles import DECOY, SIMULATED, SOURCE_SHAPE, SWITCHES
 from kvcanary.record.exchange import DECOYS, Answerer, Exchange, Purpose, Recall, RefusalSeen
 from kvcanary.record.journal import Journal
 from kvcanary.record.run import RunRecord
 from kvcanary.record.scale import Scale
 from kvcanary.telemetry.meter import Meter
+
+TOKENS_A_WORD = 1.5
+"""At most, before calibration has told: labels and names are cut into pieces."""
+COUNTED_MORE = 1.01
+"""How far above the prediction a gateway may count a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,8 @@ class Sender:
     recogniser: Recogniser
     journal: Journal
     listener: Listener
+    pacer: Pacer = field(default_factory=lambda: Pacer(None))
+    """Everything that is sent waits for it: a gateway counts calibration, too."""
     exchanges: list[Exchange] = field(default_factory=list)
     extra: tuple[tuple[str, Extra], ...] = ()
     """Further fields of every request, such as those that turn thinking off."""
@@ -133,6 +142,7 @@ class Sender:
         client = client or self.client
         prompt = letter.prompt
         self._know(prompt, letter.planned_tokens)
+        await self.pacer.wait(_charged(letter))
         before = await meter.read() if meter else None
         reply = await client.send(
             Request(
@@ -238,6 +248,12 @@ def _steering_field(rank: int | None) -> tuple[tuple[str, Extra], ...]:
 def _steering_header(rank: int | None) -> tuple[tuple[str, str], ...]:
     """vLLM's way."""
     return () if rank is None else (("X-data-parallel-rank", str(rank)),)
+
+
+def _charged(letter: Letter) -> int:
+    """Tokens that a gateway counts against the key's minute: the prompt, and the output asked for."""
+    prompt = letter.planned_tokens or TOKENS_A_WORD * letter.prompt.words
+    return math.ceil(COUNTED_MORE * prompt) + letter.max_tokens
 
 
 def _hashed(key: bytes, text: str | None) -> str | None:

@@ -37,6 +37,7 @@ async def simulate(sender: Sender, numbers: Iterator[int], deadline_seconds: flo
             asker = sender.prompt(number, CALIBRATOR, Shape(0, 0, 0), Position.END)
             text = f"{text} {asker.answer_lead}"
         sender.recogniser.plant(source)
+        await sender.pacer.wait(2 * len(text.split()) + OUTPUT)
         reply = await sender.client.send(
             Request(
                 name=sender.name_of(number),
