@@ -22,6 +22,7 @@ def findings(
         _other_model(exchanges),
         _other_configuration(exchanges),
         _repeated(exchanges),
+        _cached(exchanges),
         _changed(before, after),
     ]
     return tuple(finding for finding in found if finding)
@@ -44,22 +45,38 @@ def _other_model(exchanges: Sequence[Exchange]) -> Finding | None:
 
 
 def _other_configuration(exchanges: Sequence[Exchange]) -> Finding | None:
-    """Replicas may differ all the time; what tells is that the old ones are gone."""
+    """Replicas may differ all the time; what tells is that the old ones are gone, and the new ones new."""
     told = [e for e in exchanges if e.answerer.configuration]
-    quarter = len(told) // 4
-    if not quarter:
+    changed = _clean_change(told) or _slow_change(told)
+    if changed is None:
         return None
-    first = {e.answerer.configuration for e in told[:quarter]}
-    last = {e.answerer.configuration for e in told[-quarter:]}
-    if first & last:
-        return None
-    changed = next(e for e in told if e.answerer.configuration not in first)
     return _finding(
         "identity/configuration-changed",
         "the deployment's configuration (system_fingerprint) changed during the run",
         [f"first seen with request {changed.number} ({changed.group})"],
         [changed],
     )
+
+
+def _clean_change(told: Sequence[Exchange]) -> Exchange | None:
+    """The first answer from which on nothing answers as before, however late that is."""
+    last_seen = {e.answerer.configuration: place for place, e in enumerate(told)}
+    gone_by = 0
+    for place, exchange in enumerate(told):
+        if place and place == gone_by:
+            return exchange
+        gone_by = max(gone_by, last_seen[exchange.answerer.configuration] + 1)
+    return None
+
+
+def _slow_change(told: Sequence[Exchange]) -> Exchange | None:
+    """A roll-out in which old and new answer side by side for a while."""
+    quarter = len(told) // 4
+    first = {e.answerer.configuration for e in told[:quarter]}
+    last = {e.answerer.configuration for e in told[-quarter:]} if quarter else first
+    if first & last or not first:
+        return None
+    return next(e for e in told if e.answerer.configuration not in first)
 
 
 def _repeated(exchanges: Sequence[Exchange]) -> Finding | None:
@@ -75,6 +92,23 @@ def _repeated(exchanges: Sequence[Exchange]) -> Finding | None:
         "identity/repeated-response",
         "different prompts had responses with the same id",
         [f"requests {', '.join(str(e.number) for e in es)}" for es in twice],
+        [e for es in twice for e in es],
+    )
+
+
+def _cached(exchanges: Sequence[Exchange]) -> Finding | None:
+    """The same prompt, sent twice on purpose, that had one response: something answers for the model."""
+    shared: dict[tuple[int, str], list[Exchange]] = defaultdict(list)
+    for exchange in exchanges:
+        if exchange.answerer.response:
+            shared[exchange.number, exchange.answerer.response].append(exchange)
+    twice = [es for es in shared.values() if len(es) > 1]
+    if not twice:
+        return None
+    return _finding(
+        "identity/response-cache",
+        "a response cache answers for the model: the same prompt had the very same response twice",
+        [f"request {es[0].number} ({es[0].group})" for es in twice],
         [e for es in twice for e in es],
     )
 

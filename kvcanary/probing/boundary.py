@@ -7,7 +7,10 @@ from kvcanary.record.boundary import Boundary
 from kvcanary.record.exchange import Exchange, Purpose
 
 HALVINGS = 3
-"""Each costs one long prompt and halves the bracket."""
+"""Each costs one long prompt, or a few where it is lost, and halves the bracket."""
+ASKED = 3
+"""Times that a length is asked before its loss is believed: a model slips, and one slip would leave the
+boundary outside the bracket. A label that came back once shows that its page was read."""
 
 
 def bracket(exchanges: Sequence[Exchange]) -> Boundary | None:
@@ -27,7 +30,10 @@ async def narrow(found: Boundary, ask: Callable[[int], Awaitable[Exchange | None
     """Halve the bracket: ``ask`` sends a prompt of that many tokens."""
     for _ in range(HALVINGS):
         middle = (found.sound_tokens + found.lost_tokens) // 2
-        exchange = await ask(middle)
+        for _ in range(ASKED):
+            exchange = await ask(middle)
+            if exchange is None or exchange.kept or not exchange.read:
+                break
         if exchange is None or not (exchange.read or exchange.outcome == "refused"):
             break
         if exchange.kept:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvcanary.canary.prompt import Position, Shape
+from kvcanary.detect import accounting
 from kvcanary.probing.client import Client
 from kvcanary.probing.roles import CALIBRATOR
 from kvcanary.probing.sender import Letter, Sender
@@ -22,6 +23,8 @@ ABSURD_OUTPUT = 1_000_000_000
 LADDER_BUDGET = 600_000
 """Prompt tokens that doubling may cost where no budget is given."""
 OUTPUT = 64
+SHORTENED = 0.1
+"""Part of a prompt that is missing from the server's count, by which it was shortened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,8 @@ async def find_context(
             return FoundLimit(
                 exchange.refusal.limit_tokens, "named in the refusal of a long prompt"
             )
-        if not exchange.answered:
-            break
+        if not exchange.answered or (accounting.off_by(exchange) or 0) < -SHORTENED * tokens:
+            break  # not served, or cut to what fits
         longest = exchange.length_tokens + OUTPUT
         left, tokens = left - tokens, 2 * tokens
     return FoundLimit(longest, "the longest tested")

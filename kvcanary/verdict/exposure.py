@@ -22,7 +22,7 @@ class Exposure:
 
 
 def exposure_of(record: RunRecord, members: Sequence[Exchange]) -> Exposure:
-    """What is known of the exposure of a stratum."""
+    """What is known of the exposure of a stratum. Every decode worker has a pool, and every DP rank of one."""
     water = record.high_water
     read = min((e.length_tokens for e in members if e.answered), default=0)
     if not read:
@@ -31,12 +31,14 @@ def exposure_of(record: RunRecord, members: Sequence[Exchange]) -> Exposure:
         return Exposure("unknown", None, "the pool was not filled before")
     pool = record.facts.decode_pool_tokens if record.facts else None
     decoders = [w for w in record.facts.workers if w.role != "prefill"] if record.facts else []
-    if pool is None or len(decoders) != 1:
-        least = min(water.tokens // max(1, len(decoders)), read)
+    pools = max(len(decoders), len(record.topology.decode) if record.topology else 0)
+    if pool is None or pools != 1:
+        least = min(water.tokens // max(1, pools), read)
+        where = "one pool whose" if pools <= 1 else f"that they lay evenly in {pools} pools, whose"
         return Exposure(
             "estimated",
             least,
-            f"about {water.tokens:,} tokens were in flight at once; assumes one pool whose freed pages are used "
+            f"about {water.tokens:,} tokens were in flight at once; assumes {where} freed pages are used "
             "again before virgin ones",
         )
     least = max(0, min(read, water.tokens + read - pool))

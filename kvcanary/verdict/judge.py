@@ -168,6 +168,7 @@ class _State:
         decoys: Sequence[Exchange],
     ) -> None:
         self._record, self._strata, self._decoys = record, strata, decoys
+        self._groups = ownership.measure(record.exchanges)
         self._found = found
         self._readers = [s for s in strata if s.purpose in ("reader", "control", "bystander")]
 
@@ -217,8 +218,8 @@ class _State:
             return Status.INCONCLUSIVE, self._nothing_measured()
         if unmeasured:
             return Status.INCONCLUSIVE, f"not all strata could be measured: {', '.join(unmeasured)}"
-        if unmet := self._unmet():
-            return Status.INCONCLUSIVE, unmet
+        if unknown := self._unmet() or self._unshown():
+            return Status.INCONCLUSIVE, unknown
         if short := self._bound_missed(measured):
             return Status.INCONCLUSIVE, short
         total = sum(s.measured for s in measured)
@@ -264,6 +265,22 @@ class _State:
                 return (
                     f"in `{stratum.name}` {met} of {len(stratum.pairs)} pairs of workers gave an answer of "
                     f"their own; none came from {', '.join(missing)}"
+                )
+        return None
+
+    def _unshown(self) -> str | None:
+        """Parts of long prompts of which no answer showed that they were read: weak with length, this model
+        says as little about its own pages there as about anybody's."""
+        for group in self._groups:
+            readers = [e for e in group.members if e.read and e.purpose is not Purpose.BYSTANDER]
+            if all(e.purpose is not Purpose.READER for e in readers):
+                continue
+            asked = dict.fromkeys(e.asked for e in readers)
+            missing = [p for p in asked if not any(e.kept for e in readers if e.asked is p)]
+            if missing:
+                return (
+                    f"in `{group.name}` no answer kept the label at its {' or '.join(missing)}: this model may "
+                    "not find it at that length, and whether those pages were its own was not shown"
                 )
         return None
 
