@@ -8,6 +8,7 @@ Nothing here knows what kvcanary plants in its prompts.
 
 from kvcanary.lab.clock import Clock, ManualClock, WallClock
 from kvcanary.lab.free_list import FreeListPolicy
+from kvcanary.lab.habits import Habit, habits, with_habit
 from kvcanary.lab.lab import Lab
 from kvcanary.lab.routing import Routing
 from kvcanary.lab.scenario import Scenario, scenario_named, scenario_names, scenarios
@@ -17,6 +18,7 @@ from kvcanary.lab.truth import PageTruth, ReadTruth, RouteTruth, Truth
 __all__ = [
     "Clock",
     "FreeListPolicy",
+    "Habit",
     "Lab",
     "ManualClock",
     "PageTruth",
@@ -27,7 +29,9 @@ __all__ = [
     "Truth",
     "WallClock",
     "WorkerAddress",
+    "habits",
     "scenario_named",
     "scenario_names",
     "scenarios",
+    "with_habit",
 ]

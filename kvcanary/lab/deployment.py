@@ -9,6 +9,7 @@ from itertools import count
 
 from kvcanary.lab.clock import Clock
 from kvcanary.lab.decode import DecodeRank
+from kvcanary.lab.lifecycle import fingerprint, next_version
 from kvcanary.lab.limits import (
     Refusal,
     no_such_rank,
@@ -22,11 +23,13 @@ from kvcanary.lab.prefill import PrefillRank
 from kvcanary.lab.room import Aborted, End, LabRequest, Refused, Room, Sampling
 from kvcanary.lab.router import Route, Router
 from kvcanary.lab.scenario import Scenario, WorkerShape
+from kvcanary.lab.speech import Voice
 from kvcanary.lab.tokenizer import IntArray, Tokenizer
 from kvcanary.lab.truth import RouteTruth, Truth, Witness
 from kvcanary.lab.worker import AnyWorker, Rank, Worker
 
 _CRASHED = Refusal("Internal server error", by="decode", status=500)
+_RESTARTED = Refusal("Worker is not available: connection reset", by="decode", status=503)
 
 
 class Deployment:
@@ -41,16 +44,19 @@ class Deployment:
         self.scenario = scenario
         self.truth = Truth()
         self.tokenizer = tokenizer
-        self._clock = clock
+        self.clock = clock
         self._serials = count(1)
         self._open: dict[Room, Route] = {}
-        self._tasks: list[asyncio.Task[None]] = []
-        self._model = ModelShape(
+        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
+        model = ModelShape(
             seed=seed,
             suffix_tokens=scenario.suffix_tokens,
             copy_error_rate=scenario.copy_error_rate,
             prior=int(tokenizer.encode(" the")[0]),
+            forgetful_tokens=scenario.speech.forgetful_tokens,
+            repeatable=scenario.speech.repeatable,
         )
+        self._voice = Voice(model, scenario.speech, tokenizer)
         version = scenario.engine_version
         self.prefill_workers = tuple(
             Worker(f"P{number}", version, partial(self._prefill_ranks, shape))
@@ -66,15 +72,13 @@ class Deployment:
 
     def _prefill_ranks(self, shape: WorkerShape) -> tuple[PrefillRank, ...]:
         return tuple(
-            PrefillRank(number, self.scenario, pool, self._model, self._clock)
+            PrefillRank(number, self.scenario, pool, self._voice, self.clock)
             for number, pool in enumerate(self._pools(shape))
         )
 
     def _decode_ranks(self, shape: WorkerShape) -> tuple[DecodeRank, ...]:
         return tuple(
-            DecodeRank(
-                number, self.scenario, pool, self._model, self.tokenizer, self.truth, self._clock
-            )
+            DecodeRank(number, self.scenario, pool, self._voice, self.truth, self.clock)
             for number, pool in enumerate(self._pools(shape))
         )
 
@@ -114,10 +118,11 @@ class Deployment:
             self._start(worker)
 
     def _start(self, worker: AnyWorker) -> None:
+        self._tasks[worker.name] = []
         for rank in worker.ranks:
             task = asyncio.create_task(rank.run(), name=f"lab {worker.name} rank {rank.number}")
             task.add_done_callback(partial(self._stopped, worker))
-            self._tasks.append(task)
+            self._tasks[worker.name].append(task)
 
     async def stop(self) -> None:
         """Abort what is open and stop the loops.
@@ -125,9 +130,10 @@ class Deployment:
         Raises what a rank's loop died of, if it did.
         """
         self._end_all(self._open, Aborted())
-        for task in self._tasks:
+        tasks = [task for started in self._tasks.values() for task in started]
+        for task in tasks:
             task.cancel()
-        ends = await asyncio.gather(*self._tasks, return_exceptions=True)
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
         for end in ends:
             if isinstance(end, Exception):
                 raise end
@@ -144,6 +150,8 @@ class Deployment:
         that no worker has."""
         if rank is not None and not self._has_rank(rank):
             return no_such_rank(rank)
+        if self.scenario.auto_truncate:
+            return None
         context, output = self.scenario.context_tokens, max_new_tokens or 0
         if chat and output > context:
             return output_over_context(output, context)
@@ -171,10 +179,14 @@ class Deployment:
         ``rank``: the DP rank that the client asked for.
         """
         serial = next(self._serials)
+        for change in self.scenario.changes:
+            if serial == change.requests + 1:
+                change.happen(self)
         route = self._router.route(prompt_ids[: self.scenario.page_tokens].tobytes(), rank)
         self.truth.submitted(serial, name, _as_truth(route))
         room = Room(
             LabRequest(serial, name, prompt_ids, sampling, salt, streaming),
+            fingerprint=fingerprint(self.scenario.model_name, route.decode_worker.version),
             on_reserved=route.prefill.wake,
             on_end=self._ended,
         )
@@ -184,6 +196,21 @@ class Deployment:
         if not room.ended:
             route.prefill.receive(room, route.decode)
         return room
+
+    def restart_decode(self) -> None:
+        """The first decode worker restarts with the next version: open requests there fail with
+        503, its pools are virgin, its counters begin again."""
+        worker = self.decode_workers[0]
+        for task in self._tasks.pop(worker.name):
+            task.cancel()
+        self._end_all(self._open_at(worker), Refused(_RESTARTED))
+        worker.start(next_version(worker.version))
+        self._start(worker)
+
+    def change_version(self) -> None:
+        """All workers report the next version; nothing else changes."""
+        for worker in self.workers:
+            worker.version = next_version(worker.version)
 
     def _ended(self, room: Room, end: End) -> None:
         route = self._open.pop(room)

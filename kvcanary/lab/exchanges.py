@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from kvcanary.lab.deployment import Deployment
+from kvcanary.lab.gateway import OverRate, TokensPerMinute
 from kvcanary.lab.limits import Refusal
 from kvcanary.lab.room import Aborted, Delta, Finished, Refused, Room
 from kvcanary.lab.sglang_answers import (
@@ -53,10 +54,15 @@ async def read_body(request: Request) -> bytes:
 
 @dataclass(frozen=True)
 class FrontDoor:
-    """Answers generation requests out of a deployment."""
+    """Answers generation requests out of a deployment, or out of the one it falls back to.
+
+    ``budget``: what each API key may send.
+    """
 
     deployment: Deployment
+    fallback: Deployment | None
     bodies: BodyReader
+    budget: TokensPerMinute | None
 
     async def generate(self, request: Request, *, chat: bool) -> Response:
         """``/v1/chat/completions`` and ``/v1/completions``."""
@@ -67,29 +73,36 @@ class FrontDoor:
             return refused(Refusal(str(error), by="front"), name)
         except ClientDisconnect:
             return Response(status_code=_CLIENT_GONE)
+        over = self._over_rate(request, asked)
+        if over is not None:
+            return _rate_limited(over, name)
+        deployment = self._responsible(asked)
         rank = asked.rank
         header = request.headers.get("x-data-parallel-rank")
         if header is not None:
             rank = int(header) if header.isdecimal() else -1
-        refusal = self.deployment.front_refusal(
+        refusal = deployment.front_refusal(
             len(asked.prompt_ids), asked.sampling.max_new_tokens, chat=chat, rank=rank
         )
         if refusal is not None:
             return refused(refusal, name)
-        shape = AnswerShape(
-            chat=chat,
-            id=secrets.token_hex(16),
-            created=int(time.time()),
-            model=asked.model,
-            include_usage=asked.include_usage,
-        )
-        room = self.deployment.submit(
+        room = deployment.submit(
             name,
             asked.prompt_ids,
             asked.sampling,
             salt=asked.cache_salt,
             streaming=asked.stream,
             rank=rank,
+        )
+        own = deployment is self.deployment
+        shape = AnswerShape(
+            chat=chat,
+            id=secrets.token_hex(16),
+            created=int(time.time()),
+            model=(asked.model if own else "") or deployment.scenario.model_name,
+            fingerprint=room.fingerprint,
+            include_usage=asked.include_usage,
+            hides_usage=self.deployment.scenario.gateway.hides_usage,
         )
         if asked.stream:
             return EventStream(room, shape, name)
@@ -99,6 +112,30 @@ class FrontDoor:
         finally:
             watch.cancel()
             room.end(Aborted())
+
+    def _over_rate(self, request: Request, asked: Asked) -> OverRate | None:
+        if self.budget is None:
+            return None
+        tokens = len(asked.prompt_ids) + (asked.sampling.max_new_tokens or 0)
+        return self.budget.charge(request.headers.get("authorization", ""), tokens)
+
+    def _responsible(self, asked: Asked) -> Deployment:
+        """The fallback for what is too long for the model that was asked."""
+        rule = self.deployment.scenario.fallback
+        if rule is None or self.fallback is None or len(asked.prompt_ids) <= rule.above_tokens:
+            return self.deployment
+        return self.fallback
+
+
+def _rate_limited(over: OverRate, name: str) -> Response:
+    error = {
+        "message": over.message,
+        "type": "tokens",
+        "param": None,
+        "code": "rate_limit_exceeded",
+    }
+    headers = {"retry-after": str(over.wait_seconds), "x-request-id": name}
+    return _json({"error": error}, headers, 429)
 
 
 def refused(refusal: Refusal, name: str) -> Response:
@@ -112,13 +149,16 @@ def _json(payload: dict[str, object], headers: dict[str, str], status: int = 200
 
 
 async def _whole_answer(room: Room, shape: AnswerShape, name: str) -> Response:
-    text = ""
+    text = reasoning = ""
     while True:
         match await room.events.get():
-            case Delta() as delta:
-                text += delta.text
+            case Delta(piece, reasoning=True):
+                reasoning += piece
+            case Delta(piece):
+                text += piece
             case Finished() as end:
-                return _json(shape.complete(text + end.tail, end), {"x-request-id": name})
+                whole = shape.complete(text + end.tail, reasoning, end)
+                return _json(whole, {"x-request-id": name})
             case Refused(refusal):
                 return refused(refusal, name)
             case Aborted():

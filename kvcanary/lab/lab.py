@@ -26,6 +26,9 @@ class Lab:
     everything about them. ``port`` is the front door's, 0 for any; workers take any. With
     ``api_key`` requests need it, as with SGLang's ``--api-key``.
 
+    ``fallback`` is the deployment of the model that answers what is too long, where the scenario
+    has one; its requests are not in ``truth``, since no worker of the lab's saw them.
+
     Entering raises UsageError when the port cannot be had.
     """
 
@@ -41,9 +44,12 @@ class Lab:
         clock: Clock | None = None,
     ) -> None:
         self.scenario = scenario
-        self.deployment = Deployment(
-            scenario, seed=seed, tokenizer=lab_tokenizer(), clock=clock or WallClock()
-        )
+        tokenizer, clock = lab_tokenizer(), clock or WallClock()
+        self.deployment = Deployment(scenario, seed=seed, tokenizer=tokenizer, clock=clock)
+        elsewhere = scenario.fallen_back()
+        self.fallback: Deployment | None = None
+        if elsewhere is not None:
+            self.fallback = Deployment(elsewhere, seed=seed, tokenizer=tokenizer, clock=clock)
         self._front_door_only = front_door_only
         self._host = host
         self._port = port
@@ -84,12 +90,14 @@ class Lab:
             self._add_workers()
         app = router_app(
             self.deployment,
+            self.fallback,
             self.workers,
             front_door_only=self._front_door_only,
             api_key=self._api_key,
         )
         self._servers.append(HttpServer(app, front))
-        self.deployment.start()
+        for deployment in self._deployments:
+            deployment.start()
         for server in self._servers:
             server.start()
         return self
@@ -101,10 +109,15 @@ class Lab:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            await self.deployment.stop()
+            for deployment in self._deployments:
+                await deployment.stop()
         finally:
             await asyncio.gather(*(server.stop() for server in self._servers))
             self._servers.clear()
+
+    @property
+    def _deployments(self) -> tuple[Deployment, ...]:
+        return (self.deployment,) if self.fallback is None else (self.deployment, self.fallback)
 
     def _add_workers(self) -> None:
         addresses = []

@@ -5,8 +5,9 @@ It continues as it once read: it finds the most recent place where the latest to
 and copies what followed. Recall of what a prompt asks for follows from that, and so does another
 request's text when the pages hold it.
 
-Choices that are left to chance are drawn from (lab seed, request number, step) as an *index*, so
-that renaming every token renames the answer and changes nothing else.
+Choices that are left to chance are drawn from (lab seed, outline of what was read, step) as an
+*index*, so that the same text in the pages gets the same answer, and that renaming every token
+renames the answer and changes nothing else.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from kvcanary.lab.tokenizer import VIRGIN, IntArray, special_mask
 
 _CHUNK: Final = 1 << 16
+_OUTLINE: Final = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,21 @@ class ModelShape:
     ``suffix_tokens``: the longest suffix that is looked for.
     ``copy_error_rate``: odds per token of emitting some other resident token instead.
     ``prior``: what it says when there is nothing to attend over.
+    ``forgetful_tokens``: how far back it finds anything (None: as far as the text goes).
+    ``repeatable``: whether the same text meets the same chances each time.
     """
 
     seed: int
     suffix_tokens: int
     copy_error_rate: float
     prior: int
+    forgetful_tokens: int | None = None
+    repeatable: bool = True
+
+    def attended(self, gathered: IntArray) -> IntArray:
+        """What it makes of the ids in a prompt's slots."""
+        text = resident(gathered)
+        return text if self.forgetful_tokens is None else text[-self.forgetful_tokens :]
 
 
 def resident(gathered: IntArray) -> IntArray:
@@ -42,6 +53,17 @@ def resident(gathered: IntArray) -> IntArray:
     through. Shape ``(<= len(gathered),)``."""
     keep = (gathered != VIRGIN) & ~special_mask(gathered)
     return gathered if keep.all() else gathered[keep]
+
+
+def outline(text: IntArray) -> bytes:
+    """Where tokens of the text repeat each other, hashed: the same for the same text, and for the
+    same text with every token renamed. Long texts are sampled."""
+    sample = text
+    if len(text) > 2 * _OUTLINE:
+        sample = np.concatenate((text[:: len(text) // _OUTLINE], text[-_OUTLINE:]))
+    _, first, inverse = np.unique(sample, return_index=True, return_inverse=True)
+    pattern = first[inverse].astype(np.int32).tobytes()
+    return blake2b(pattern, digest_size=8, key=len(text).to_bytes(8, "big")).digest()
 
 
 @dataclass(frozen=True)
@@ -92,14 +114,14 @@ class Continuation:
 
     Call `next_token` once a step; it remembers where it copies from only to avoid looking again
     when the result is bound to be the same. ``first_step`` is the number of output tokens that were
-    made elsewhere.
+    made elsewhere, ``serial`` the request's number, which counts for a model that is not repeatable.
     """
 
     def __init__(
         self, shape: ModelShape, serial: int, *, ignore_eos: bool, first_step: int = 0
     ) -> None:
         self._shape = shape
-        self._serial = serial
+        self._chances = None if shape.repeatable else f"{shape.seed}/request {serial}"
         self._ignore_eos = ignore_eos
         self._step = first_step
         self._text: IntArray | None = None
@@ -116,7 +138,7 @@ class Continuation:
         step, self._step = self._step, self._step + 1
         if not len(text):
             return self._shape.prior
-        if self._draw(step, "error") < self._shape.copy_error_rate * 2.0**64:
+        if self._draw(text, step, "error") < self._shape.copy_error_rate * 2.0**64:
             return self._any_resident(text, step)
         place = self._source(text, output)
         if place is None:
@@ -153,8 +175,14 @@ class Continuation:
 
     def _any_resident(self, text: IntArray, step: int) -> int:
         """Some token that was read, chosen by a seeded index."""
-        return int(text[self._draw(step, "index") % len(text)])
+        return int(text[self._draw(text, step, "index") % len(text)])
 
-    def _draw(self, step: int, what: str) -> int:
-        drawn = f"{self._shape.seed}/{self._serial}/{step}/{what}".encode()
+    def choose(self, text: IntArray, count: int) -> int:
+        """A seeded choice among ``count`` for the whole answer."""
+        return self._draw(text, 0, f"choice of {count}") % count
+
+    def _draw(self, text: IntArray, step: int, what: str) -> int:
+        if self._chances is None:
+            self._chances = f"{self._shape.seed}/{outline(text).hex()}"
+        drawn = f"{self._chances}/{step}/{what}".encode()
         return int.from_bytes(blake2b(drawn, digest_size=8).digest(), "big")

@@ -12,11 +12,11 @@ from kvcanary.lab.clock import Clock
 from kvcanary.lab.counters import Counters
 from kvcanary.lab.decode import DecodeRank
 from kvcanary.lab.limits import Limits, Refusal, over_pool
-from kvcanary.lab.model import Continuation, ModelShape, resident
 from kvcanary.lab.pool import Pool
 from kvcanary.lab.prefix_cache import PrefixCache, page_keys
 from kvcanary.lab.room import Refused, Room
 from kvcanary.lab.scenario import Scenario
+from kvcanary.lab.speech import Speaker, Voice
 from kvcanary.lab.tokenizer import PLACEHOLDER, IntArray
 
 _EMPTY: IntArray = np.empty(0, np.int32)
@@ -45,7 +45,7 @@ class PrefillRank:
     role = "prefill"
 
     def __init__(
-        self, number: int, scenario: Scenario, pool: Pool, model: ModelShape, clock: Clock
+        self, number: int, scenario: Scenario, pool: Pool, voice: Voice, clock: Clock
     ) -> None:
         self.number = number
         self.pool = pool
@@ -53,7 +53,7 @@ class PrefillRank:
         self.counters = Counters()
         self.cache = PrefixCache()
         self._scenario = scenario
-        self._model = model
+        self._voice = voice
         self._clock = clock
         self._waiting: deque[_Job] = deque()
         self._computing: _Job | None = None
@@ -89,10 +89,13 @@ class PrefillRank:
         """Check the length, mark a refusal, and let the queue's door decide (S30233).
 
         A refused prompt is replaced by one placeholder token, so that nothing downstream has to
-        cope with its length.
+        cope with its length. One that is truncated instead is cut to what this pool can hold,
+        whatever decode's may.
         """
         job = _Job(room, decode, room.request.prompt_ids)
-        if len(job.ids) >= self.limits.max_req_input_len:
+        if len(job.ids) >= self.limits.max_req_input_len and self._scenario.auto_truncate:
+            job.ids = job.ids[: self.limits.max_req_input_len]
+        elif len(job.ids) >= self.limits.max_req_input_len:
             job.pending_abort = over_pool(len(job.ids), self.limits.max_req_input_len, by=self.role)
             job.ids = np.array([PLACEHOLDER], np.int32)
         if self._scenario.gate.sees_pending_abort and job.pending_abort is not None:
@@ -142,9 +145,12 @@ class PrefillRank:
         if job.room.ended:
             self._release(job, computed_pages=done // self.pool.page_tokens)
             return
-        text = resident(self.pool.gather(job.table, 0, len(job.ids)))
-        answer = Continuation(self._model, request.serial, ignore_eos=request.sampling.ignore_eos)
-        first = answer.next_token(text, _EMPTY)
+        text = self._voice.model.attended(self.pool.gather(job.table, 0, len(job.ids)))
+        sampling = request.sampling
+        speaker = Speaker(
+            self._voice, request.serial, thinks=sampling.thinks, ignore_eos=sampling.ignore_eos
+        )
+        first = speaker.next_token(text, _EMPTY)
         self._count(job)
         self._inflight += 1
         self._transfers.create_task(self._transfer(job, first))
@@ -183,7 +189,8 @@ class PrefillRank:
             await self._clock.sleep(seconds)
             if room.ended or room.decode_table is None:
                 break
-            job.decode.pool.receive(room.decode_table[at : at + len(pages)], self.pool, pages)
+            target = room.decode_table[at : at + len(pages)]
+            job.decode.pool.receive(target, self.pool, pages[: len(target)])
         else:
             cached_tokens = job.hits * page_tokens
             job.decode.transfer_complete(room, first_token, cached_tokens)

@@ -13,11 +13,13 @@ from kvcanary.lab.tokenizer import IntArray
 
 @dataclass(frozen=True)
 class Sampling:
-    """How much to answer. ``max_new_tokens`` None: as much as fits."""
+    """How much to answer. ``max_new_tokens`` None: as much as fits. ``thinks``: whether a model
+    that thinks may do so."""
 
     max_new_tokens: int | None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    thinks: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +46,16 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True)
 class Delta:
-    """Text of the answer that became final; may be empty."""
+    """Text of the answer, or of the reasoning before it, that became final; may be empty."""
 
     text: str
     token: int
+    reasoning: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,17 +87,22 @@ Event = Delta | End
 class Room:
     """Where prefill and decode meet for one request (SGLang's bootstrap room).
 
-    ``decode_table``: pages that decode reserved, None before. Ends once, by whoever is first.
+    ``fingerprint``: of the engine that answers. ``prompt_tokens``: how many of the prompt's tokens
+    decode keeps. ``decode_table``: pages that decode reserved, None before. Ends once, by whoever
+    is first.
     """
 
     def __init__(
         self,
         request: LabRequest,
         *,
+        fingerprint: str,
         on_reserved: Callable[[], None],
         on_end: Callable[[Room, End], None],
     ) -> None:
         self.request = request
+        self.fingerprint = fingerprint
+        self.prompt_tokens = request.prompt_tokens
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.decode_table: IntArray | None = None
         self.ended = False

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kvcanary.errors import UsageError
 from kvcanary.lab.free_list import FreeListPolicy
 from kvcanary.lab.gate import Gate
+from kvcanary.lab.gateway import Gateway
+from kvcanary.lab.lifecycle import Change
 from kvcanary.lab.routing import Routing
+from kvcanary.lab.speech import Speech
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,15 @@ class WorkerShape:
 
 
 @dataclass(frozen=True)
+class Fallback:
+    """Another model, in a deployment of its own with ample pools, to which the router hands prompts
+    of more than ``above_tokens``."""
+
+    model_name: str
+    above_tokens: int
+
+
+@dataclass(frozen=True)
 class Scenario:
     """A deployment split into prefill and decode. Seconds are seconds of the lab's clock.
 
@@ -49,7 +61,8 @@ class Scenario:
     their roles, ``more_prefill`` and ``more_decode`` the others; ``routing`` spreads requests over
     them. ``reserved_decode_tokens`` is the room for output
     that decode wants to see free, besides the prompt's, before it admits a request
-    (SGLang's ``num_reserved_decode_tokens``).
+    (SGLang's ``num_reserved_decode_tokens``). ``auto_truncate`` is SGLang's
+    ``--allow-auto-truncate``: each worker cuts a prompt to what it can hold, instead of refusing.
     """
 
     name: str
@@ -73,6 +86,11 @@ class Scenario:
     more_prefill: tuple[WorkerShape, ...] = ()
     more_decode: tuple[WorkerShape, ...] = ()
     routing: Routing = Routing.ROUND_ROBIN
+    auto_truncate: bool = False
+    speech: Speech = field(default_factory=Speech)
+    gateway: Gateway = field(default_factory=Gateway)
+    fallback: Fallback | None = None
+    changes: tuple[Change, ...] = ()
 
     @property
     def prefill_shapes(self) -> tuple[WorkerShape, ...]:
@@ -92,6 +110,19 @@ class Scenario:
             decode=change(self.decode),
             more_prefill=tuple(map(change, self.more_prefill)),
             more_decode=tuple(map(change, self.more_decode)),
+        )
+
+    def fallen_back(self) -> Scenario | None:
+        """The deployment of the fallback model, if there is one: healthy, without habits."""
+        if self.fallback is None:
+            return None
+        pages = 2 * self.context_tokens // self.page_tokens
+        return replace(
+            _HEALTHY.scaled(context_tokens=self.context_tokens),
+            name=f"{self.name}-fallback",
+            prefill=WorkerShape(pages * self.page_tokens),
+            decode=WorkerShape(pages * self.page_tokens),
+            model_name=self.fallback.model_name,
         )
 
     def with_free_list(self, policy: FreeListPolicy) -> Scenario:

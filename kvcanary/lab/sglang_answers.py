@@ -14,8 +14,8 @@ from kvcanary.lab.limits import Refusal
 from kvcanary.lab.room import Delta, Finished, Usage
 
 DONE: Final = b"data: [DONE]\n\n"
-_CODES: Final = {400: "bad_request", 500: "server_error"}
-_TYPES: Final = {400: "Bad Request", 500: "Internal Server Error"}
+_CODES: Final = {400: "bad_request", 500: "server_error", 503: "service_unavailable"}
+_TYPES: Final = {400: "Bad Request", 500: "Internal Server Error", 503: "Service Unavailable"}
 
 
 def compact(payload: dict[str, Any]) -> bytes:
@@ -35,7 +35,7 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "completion_tokens": usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "reasoning_tokens": 0,
+        "reasoning_tokens": usage.reasoning_tokens,
         "completion_tokens_details": None,
     }
 
@@ -62,7 +62,7 @@ def streamed_refusal(refusal: Refusal) -> bytes:
     fields = {
         "object": "error",
         "message": refusal.message,
-        "type": "BAD_REQUEST" if refusal.status == 400 else "INTERNAL_SERVER_ERROR",
+        "type": _TYPES[refusal.status].upper().replace(" ", "_"),
         "param": None,
         "code": refusal.status,
     }
@@ -71,22 +71,27 @@ def streamed_refusal(refusal: Refusal) -> bytes:
 
 @dataclass(frozen=True)
 class AnswerShape:
-    """What all parts of one answer have in common. ``created``: seconds since 1970."""
+    """What all parts of one answer have in common. ``created``: seconds since 1970.
+
+    ``hides_usage``: some gateway takes the usage out, asked for or not.
+    """
 
     chat: bool
     id: str
     created: int
     model: str
+    fingerprint: str
     include_usage: bool = False
+    hides_usage: bool = False
 
-    def complete(self, text: str, end: Finished) -> dict[str, Any]:
+    def complete(self, text: str, reasoning: str, end: Finished) -> dict[str, Any]:
         """The whole answer at once."""
         choice: dict[str, Any] = {"index": 0}
         if self.chat:
             choice["message"] = {
                 "role": "assistant",
-                "content": text,
-                "reasoning_content": None,
+                "content": None if reasoning and not text else text,
+                "reasoning_content": reasoning or None,
                 "tool_calls": None,
             }
         else:
@@ -99,7 +104,7 @@ class AnswerShape:
         return {
             **self._head("chat.completion"),
             "choices": [choice],
-            "usage": usage_fields(end.usage),
+            **({} if self.hides_usage else {"usage": usage_fields(end.usage)}),
             "metadata": {"weight_version": "default"},
         }
 
@@ -109,13 +114,15 @@ class AnswerShape:
 
     def part(self, delta: Delta) -> bytes:
         """One token's text."""
+        if delta.reasoning:
+            return self._chunk({"reasoning_content": delta.text, "content": None}, None, None)
         return self._chunk({"content": delta.text}, None, None)
 
     def closing(self, end: Finished) -> bytes:
         """What is left of the text, the finish, and the usage where it was asked for."""
         last = {"content": end.tail} if end.tail or not self.chat else {}
         chunks = self._chunk(last, end.reason, end.matched_stop)
-        if self.include_usage:
+        if self.include_usage and not self.hides_usage:
             fields = self._head("chat.completion.chunk")
             chunks += event({**fields, "choices": [], "usage": usage_fields(end.usage)})
         return chunks
@@ -126,6 +133,7 @@ class AnswerShape:
             "object": chat_object if self.chat else "text_completion",
             "created": self.created,
             "model": self.model,
+            "system_fingerprint": self.fingerprint,
         }
 
     def _chunk(self, delta: dict[str, Any], reason: str | None, stop: str | None) -> bytes:
@@ -136,6 +144,6 @@ class AnswerShape:
             choice["text"] = delta["content"]
         choice |= {"logprobs": None, "finish_reason": reason, "matched_stop": stop}
         fields = {**self._head("chat.completion.chunk"), "choices": [choice]}
-        if self.include_usage and not self.chat:
+        if self.include_usage and not self.hides_usage and not self.chat:
             fields["usage"] = None
         return event(fields)

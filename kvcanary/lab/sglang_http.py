@@ -14,8 +14,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from kvcanary.lab.clock import Clock
 from kvcanary.lab.deployment import Deployment
 from kvcanary.lab.exchanges import BodyReader, FrontDoor, read_body, refused
+from kvcanary.lab.gateway import Gateway, MaxBody, ProxyTimeout, ResponseCache, TokensPerMinute
 from kvcanary.lab.limits import Refusal
 from kvcanary.lab.sglang_info import (
     WorkerAddress,
@@ -51,9 +53,19 @@ class KeyGuard:
         await self._app(scope, receive, send)
 
 
-def _app(routes: list[Route], api_key: str | None) -> Starlette:
-    guard = [] if api_key is None else [Middleware(KeyGuard, api_key=api_key)]
-    return Starlette(routes=routes, middleware=guard)
+def _guard(api_key: str | None) -> list[Middleware]:
+    return [] if api_key is None else [Middleware(KeyGuard, api_key=api_key)]
+
+
+def _proxy(gateway: Gateway, clock: Clock) -> list[Middleware]:
+    """What stands before the check of the key, outermost first."""
+    layers = []
+    if gateway.max_body_bytes is not None:
+        layers.append(Middleware(MaxBody, max_bytes=gateway.max_body_bytes))
+    if gateway.first_byte_seconds is not None:
+        seconds = gateway.first_byte_seconds
+        layers.append(Middleware(ProxyTimeout, seconds=seconds, clock=clock))
+    return layers
 
 
 def _answers(make: Callable[[], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
@@ -69,6 +81,7 @@ async def _healthy(_: Request) -> Response:
 
 def router_app(
     deployment: Deployment,
+    fallback: Deployment | None,
     addresses: tuple[WorkerAddress, ...],
     *,
     front_door_only: bool,
@@ -76,7 +89,10 @@ def router_app(
 ) -> Starlette:
     """The front door. With ``front_door_only`` it shows nothing of what stands behind it."""
     scenario = deployment.scenario
-    front = FrontDoor(deployment, BodyReader(deployment))
+    gateway, clock = scenario.gateway, deployment.clock
+    limit = gateway.tokens_per_minute
+    budget = None if limit is None else TokensPerMinute(limit, clock)
+    front = FrontDoor(deployment, fallback, BodyReader(deployment), budget)
     routes = [
         Route("/v1/chat/completions", partial(front.generate, chat=True), methods=["POST"]),
         Route("/v1/completions", partial(front.generate, chat=False), methods=["POST"]),
@@ -90,7 +106,9 @@ def router_app(
             Route("/workers", _answers(partial(router_workers, scenario, addresses))),
             Route("/get_server_info", _answers(lambda: router)),
         ]
-    return _app(routes, api_key)
+    cache = [Middleware(ResponseCache)] if gateway.response_cache else []
+    layers = [*_proxy(gateway, clock), *_guard(api_key), *cache]
+    return Starlette(routes=routes, middleware=layers)
 
 
 def worker_app(deployment: Deployment, worker: AnyWorker, *, api_key: str | None) -> Starlette:
@@ -120,4 +138,4 @@ def worker_app(deployment: Deployment, worker: AnyWorker, *, api_key: str | None
         Route("/health", _healthy),
         Route("/metrics", metrics),
     ]
-    return _app(routes, api_key)
+    return Starlette(routes=routes, middleware=_guard(api_key))

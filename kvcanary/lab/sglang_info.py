@@ -84,6 +84,7 @@ def server_info(scenario: Scenario, worker: AnyWorker) -> dict[str, Any]:
         "dp_size": len(worker.ranks),
         "disable_radix_cache": worker.role == "decode",
         "disaggregation_mode": worker.role,
+        "allow_auto_truncate": scenario.auto_truncate,
         "num_reserved_decode_tokens": scenario.reserved_decode_tokens,
         "api_key": None,
         "admin_api_key": None,

@@ -51,12 +51,20 @@ def parse_generation(body: bytes, tokenizer: Tokenizer, *, chat: bool) -> Asked:
             _max_tokens(fields, chat=chat),
             _stops(fields.get("stop")),
             bool(fields.get("ignore_eos", False)),
+            thinks=chat and _may_think(fields),
         ),
         stream=bool(fields.get("stream", False)),
         include_usage=isinstance(options, dict) and bool(options.get("include_usage", False)),
         cache_salt=str(fields.get("cache_salt") or ""),
         rank=_rank(fields.get("routed_dp_rank")),
     )
+
+
+def _may_think(fields: dict[str, Any]) -> bool:
+    """Whether the body leaves thinking on, where the model thinks."""
+    template = fields.get("chat_template_kwargs")
+    enabled = template.get("enable_thinking", True) if isinstance(template, dict) else True
+    return bool(enabled) and fields.get("reasoning_effort") != "none"
 
 
 def _rank(asked: object) -> int | None:

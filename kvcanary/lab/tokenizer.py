@@ -40,7 +40,7 @@ _MEMO_WORDS: Final = 1 << 16
 
 
 class Special(IntEnum):
-    """Tokens of the chat template; they decode to no text."""
+    """Tokens of the chat template, and the end of thinking; they decode to no text."""
 
     BEGIN = _SPECIAL
     SYSTEM = _SPECIAL + 1
@@ -48,6 +48,7 @@ class Special(IntEnum):
     ASSISTANT = _SPECIAL + 3
     TOOL = _SPECIAL + 4
     END = _SPECIAL + 5
+    THINK_END = _SPECIAL + 6
 
 
 def special_mask(ids: IntArray) -> npt.NDArray[np.bool_]:

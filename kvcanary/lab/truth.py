@@ -28,11 +28,19 @@ class PageTruth:
     ``writer``: the request that wrote most of what was readable there (None: virgin).
     ``writer_position``: the position in the writer's own sequence of the first of those tokens.
     ``previous_owner``: who held the page before it was reserved (None: nobody ever).
+    ``also``: who wrote the rest of what was readable there, each with the position of the first of
+    its tokens. Output ends in the middle of a page, so such rests are read too.
     """
 
     writer: str | None
     writer_position: int | None
     previous_owner: str | None
+    also: tuple[tuple[str, int], ...] = ()
+
+    def positions_of(self, request: str) -> tuple[int, ...]:
+        """Positions in the request's own sequence of what it wrote here; empty: it did not."""
+        written = ((self.writer, self.writer_position), *self.also)
+        return tuple(at for name, at in written if name == request and at is not None)
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,16 @@ class ReadTruth:
         return sum(page.previous_owner not in (None, self.request) for page in self.pages)
 
 
+@dataclass(frozen=True)
+class _Pages:
+    """Columns of `PageTruth` with numbers for names, each ``(pages,)``; ``also`` by page."""
+
+    writers: IntArray
+    positions: IntArray
+    previous_owners: IntArray
+    also: dict[int, list[tuple[int, int]]]
+
+
 class Witness:
     """Watches one pool: who wrote each slot, at which position, who owns each page."""
 
@@ -100,12 +118,13 @@ class Witness:
         self.writers[pages] = source.writers[source_pages]
         self.positions[pages] = source.positions[source_pages]
 
-    def summary(self, table: IntArray, tokens: int) -> tuple[IntArray, IntArray, IntArray]:
-        """Writer, its position and previous owner of each page; three arrays ``(len(table),)``."""
+    def summary(self, table: IntArray, tokens: int) -> _Pages:
+        """What is known about the pages of a table, of which ``tokens`` slots are readable."""
         writers, positions = self.writers[table], self.positions[table]
         readable = tokens - (len(table) - 1) * self.page_tokens  # slots of the last page
         mixed = np.flatnonzero((writers != writers[:, :1]).any(axis=1))
         writer, position = writers[:, 0].copy(), positions[:, 0].copy()
+        also: dict[int, list[tuple[int, int]]] = {}
         for row in mixed:
             end = readable if row == len(table) - 1 else self.page_tokens
             seen, first, counts = np.unique(
@@ -113,7 +132,12 @@ class Witness:
             )
             most = int(np.argmax(np.where(seen == _NOBODY, 0, counts)))
             writer[row], position[row] = seen[most], positions[row, first[most]]
-        return writer, position, self.previous_owners[table]
+            also[int(row)] = [
+                (int(author), int(positions[row, at]))
+                for author, at in zip(seen, first, strict=True)
+                if author not in (_NOBODY, seen[most])
+            ]
+        return _Pages(writer, position, self.previous_owners[table], also)
 
 
 @dataclass(frozen=True)
@@ -123,9 +147,7 @@ class _Read:
     route: RouteTruth
     prompt_tokens: int
     page_tokens: int
-    writers: IntArray
-    positions: IntArray
-    previous_owners: IntArray
+    pages: _Pages
 
 
 class Truth:
@@ -147,14 +169,14 @@ class Truth:
         table = table[: -(-tokens // witness.page_tokens)]
         name = self._names[serial]
         replaced = self._reads.pop(name, None)
-        self._pages_kept -= len(replaced.writers) if replaced else 0
+        self._pages_kept -= len(replaced.pages.writers) if replaced else 0
         self._reads[name] = _Read(
-            self._routes[name], tokens, witness.page_tokens, *witness.summary(table, tokens)
+            self._routes[name], tokens, witness.page_tokens, witness.summary(table, tokens)
         )
         self._pages_kept += len(table)
         while len(self._reads) > _READS_KEPT or self._pages_kept > _PAGES_KEPT > len(table):
             _, oldest = self._reads.popitem(last=False)
-            self._pages_kept -= len(oldest.writers)
+            self._pages_kept -= len(oldest.pages.writers)
 
     def read(self, request: str) -> ReadTruth | None:
         """What the request of that name read, or None when decode never attended for it."""
@@ -166,7 +188,7 @@ class Truth:
             **vars(read.route),
             prompt_tokens=read.prompt_tokens,
             page_tokens=read.page_tokens,
-            pages=tuple(self._pages(read)),
+            pages=tuple(self._pages(read.pages)),
         )
 
     def route(self, request: str) -> RouteTruth | None:
@@ -178,12 +200,18 @@ class Truth:
         """Names of the requests whose reads are known, oldest first."""
         return iter(tuple(self._reads))
 
-    def _pages(self, read: _Read) -> Iterator[PageTruth]:
+    def _pages(self, pages: _Pages) -> Iterator[PageTruth]:
         columns: tuple[npt.NDArray[np.int32], ...] = (
-            read.writers,
-            read.positions,
-            read.previous_owners,
+            pages.writers,
+            pages.positions,
+            pages.previous_owners,
         )
-        for writer, position, previous in zip(*(c.tolist() for c in columns), strict=True):
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for row, (writer, position, previous) in enumerate(rows):
             name = self._names.get(writer)
-            yield PageTruth(name, None if name is None else position, self._names.get(previous))
+            yield PageTruth(
+                name,
+                None if name is None else position,
+                self._names.get(previous),
+                tuple((self._names[author], at) for author, at in pages.also.get(row, ())),
+            )

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from typing import IO
 
+import click
 import httpx
 import pytest
 from click.testing import CliRunner
 
-from kvcanary.cli.lab import lab
+from kvcanary.cli.lab import lab, serve
+from kvcanary.lab import FreeListPolicy, Routing, habits
 
 COMMAND = (sys.executable, "-W", "error", "-c", "from kvcanary.cli.lab import lab; lab()", "serve")
 SMALL = ("--context", "4096")
@@ -74,3 +76,48 @@ def test_the_list_explains_each_scenario() -> None:
     assert result.exit_code == 0
     for words in ("healthy", "glm-5.3-patched", "681,280", "2,043,904", "S30233"):
         assert words in result.output
+
+
+def test_the_list_of_habits_explains_each() -> None:
+    result = CliRunner().invoke(lab, ["list", "--habits"])
+    assert result.exit_code == 0
+    for habit in habits():
+        assert habit.usage in result.output
+
+
+def test_options_and_habits_reach_the_lab_that_is_served() -> None:
+    options = ("--routing", "lockstep", "--free-list", "fifo")
+    habit = ("--habit", "no-length", "--habit", "tpm=100")
+    with serving("2x2", *SMALL, *options, *habit, "--announce") as process:
+        said = json.loads(line(process.stdout))
+        names = [(worker["name"], worker["role"]) for worker in said["workers"]]
+        assert names == [("P1", "prefill"), ("P2", "prefill"), ("D1", "decode"), ("D2", "decode")]
+        models = httpx.get(said["url"] + "/v1/models", trust_env=False).json()
+        assert "max_model_len" not in models["data"][0]
+        fields = {"prompt": "a " * 150}
+        answer = httpx.post(said["url"] + "/v1/completions", json=fields, trust_env=False)
+        assert answer.status_code == 429
+        process.communicate(timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--habit", "chater"), "did you mean 'chatter'"),
+        (("--free-list", "stack"), "'lifo', 'fifo', 'sorted'"),
+        (("--routing", "best"), "'round_robin', 'lockstep'"),
+    ],
+)
+def test_options_that_there_are_not_are_exit_2(options: tuple[str, ...], says: str) -> None:
+    result = CliRunner().invoke(lab, ["serve", "healthy", *SMALL, *options])
+    assert result.exit_code == 2
+    assert says in result.output
+
+
+def test_the_choices_of_the_command_line_are_those_of_the_lab() -> None:
+    choices = {
+        option.name: tuple(option.type.choices)
+        for option in serve.params
+        if isinstance(option.type, click.Choice)
+    }
+    assert choices == {"free_list": tuple(FreeListPolicy), "routing": tuple(Routing)}

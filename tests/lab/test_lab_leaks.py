@@ -111,6 +111,20 @@ def test_the_truth_names_writer_and_position_of_every_stale_page() -> None:
     talking(sized("glm-5.3"), scene)
 
 
+def test_the_truth_knows_who_wrote_the_smaller_part_of_a_page() -> None:
+    async def scene(talk: Talk) -> None:
+        await talk.complete("victim", plain(70, 2), max_tokens=3)
+        await talk.complete("reader", plain(IN_WINDOW, 3))
+        page = truth_of(talk, "reader").pages[0]
+        # the placeholder, in a page that prefill had used before
+        assert (page.writer, page.writer_position) == ("victim", 65)
+        assert page.also == (("reader", 0),)
+        assert page.positions_of("reader") == (0,)
+        assert page.positions_of("victim") == (65,)
+
+    talking(sized("glm-5.3"), scene)
+
+
 def test_virgin_pages_leak_nothing() -> None:
     async def scene(talk: Talk) -> None:
         answer = await talk.complete(READER.name, READER.text("opening"))

@@ -1,12 +1,14 @@
 """The copier: what followed the most recent place of the longest suffix."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcanary.lab import model as module
-from kvcanary.lab.model import Continuation, ModelShape, longest_recent_match, resident
+from kvcanary.lab.model import Continuation, ModelShape, longest_recent_match, outline, resident
 from kvcanary.lab.tokenizer import IntArray, Special
 
 check = settings(deadline=None, derandomize=True, max_examples=300)
@@ -101,6 +103,35 @@ def test_nothing_resident_leaves_the_prior() -> None:
 
 def test_virgin_slots_and_role_tags_are_looked_through() -> None:
     assert resident(ids(1, 0, Special.END, 2, Special.ASSISTANT)).tolist() == [1, 2]
+
+
+@check
+@given(arrays(0, 60, 8), arrays(0, 60, 8), st.integers(1, 9))
+def test_an_outline_tells_texts_apart_but_not_names(
+    text: IntArray, other: IntArray, size: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_OUTLINE", size)
+        assert outline(text) == outline(text * 7 + 1000)
+        if len(text) != len(other):
+            assert outline(text) != outline(other)
+    same = {(a, b) for a, b in zip(text.tolist(), other.tolist(), strict=False)}
+    if len(text) == len(other) and len({a for a, _ in same}) < len(same):
+        assert outline(text) != outline(other)
+
+
+def test_chances_are_the_texts_unless_the_model_is_unrepeatable() -> None:
+    text = np.random.default_rng(1).integers(1, 50, 500, dtype=np.int32)
+
+    def choices(shape: ModelShape) -> set[int]:
+        return {Continuation(shape, n, ignore_eos=True).choose(text, 1000) for n in range(9)}
+
+    assert len(choices(EXACT)) == 1
+    assert len(choices(replace(EXACT, repeatable=False))) > 7
+
+
+def test_a_forgetful_model_sees_the_end_only() -> None:
+    assert replace(EXACT, forgetful_tokens=2).attended(ids(1, 2, 0, 3)).tolist() == [2, 3]
 
 
 def test_chance_is_an_index_so_renaming_renames() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcanary.lab import ManualClock, Scenario
+from kvcanary.lab import ManualClock, Scenario, scenario_names, with_habit
 from kvcanary.lab.deployment import Deployment
 from kvcanary.lab.room import Aborted, Delta, End, Finished, Refused, Room, Sampling
 from kvcanary.lab.scenario import WorkerShape
@@ -210,6 +210,14 @@ def test_an_aborted_transfer_stops_writing_into_pages_that_others_may_hold() -> 
     on_stage(slow, play)
 
 
+HABITS = (
+    "2x2-one-short?auto-truncate",
+    "dp4?restart-after=2",
+    "2x2?restart-after=1",
+    "glm-5.3?forgetful=50",
+    "healthy?quote",
+    "healthy?mute",
+)
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("submit"), st.integers(1, 4090)),
@@ -220,8 +228,8 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
-@given(steps, st.sampled_from(["healthy", "glm-5.3", "glm-5.3-patched"]))
+@settings(deadline=None, derandomize=True, max_examples=120)
+@given(steps, st.sampled_from([*scenario_names(), *HABITS]))
 def test_after_any_mix_of_requests_and_aborts_the_pools_are_whole(
     script: list[tuple[str, int]], scenario: str
 ) -> None:
@@ -238,7 +246,8 @@ def test_after_any_mix_of_requests_and_aborts_the_pools_are_whole(
         assert all(room.ended for room in rooms)
         assert stage.holds_nothing()
 
-    on_stage(sized(scenario), play)
+    name, _, habit = scenario.partition("?")
+    on_stage(with_habit(sized(name), habit) if habit else sized(name), play)
 
 
 def test_what_others_write_into_a_running_requests_pages_shows_at_once() -> None:
