@@ -19,6 +19,7 @@ from kvcanary.probing.buying import NO_LIMIT, Budget, buy, plan_note
 from kvcanary.probing.calibrate import RETRIES, SHORT_OUTPUT, Calibrator
 from kvcanary.probing.client import Client
 from kvcanary.probing.grammar import Probe
+from kvcanary.probing.high_water import high_water
 from kvcanary.probing.limits import PROVISIONAL_CONTEXT, find_context
 from kvcanary.probing.plan import Plan, Planned, Stage, make_plan, replay_plan
 from kvcanary.probing.roles import BYSTANDER, DECOY, MAX_VICTIMS, READERS
@@ -27,8 +28,8 @@ from kvcanary.probing.simulate import simulate
 from kvcanary.probing.sizing import Calibration, TooShort
 from kvcanary.probing.stopped import Stopped
 from kvcanary.record.exchange import Exchange, Purpose
-from kvcanary.record.run import HighWater, RunRecord
-from kvcanary.telemetry.meter import Meter, Reading
+from kvcanary.record.run import RunRecord
+from kvcanary.telemetry.meter import Meter
 from kvcanary.verdict.findings import Severity
 
 LEAST_SIMULATION = 2_048
@@ -297,6 +298,7 @@ class Runner:
             changed.set()
 
         before = await self._meter.read() if self._meter else None
+        idle_tokens = await self._gauge() if self._gauge else None
         async with self._streaming() as client, asyncio.TaskGroup() as group:
             tasks: dict[int, asyncio.Task[Exchange | None]] = {}
             for planned in stage.exchanges:
@@ -309,20 +311,13 @@ class Runner:
                 changed.clear()
                 await changed.wait()
             held = [p for p in stage.exchanges if not tasks[p.number].done()]
-            await self._note_high_water(sum(p.tokens for p in held), before)
+            used_tokens = await self._gauge() if self._gauge else None
+            decoders: tuple[str, ...] = ()
+            if self._meter and before:
+                decoders = self._meter.decoders(before, await self._meter.read())
+            note = high_water(sum(p.tokens for p in held), idle_tokens, used_tokens, decoders)
+            self._sender.journal.append("high_water", note)
             release.set()
-
-    async def _note_high_water(self, in_flight_tokens: int, before: Reading | None) -> None:
-        measured = await self._gauge() if self._gauge else None
-        decoders: tuple[str, ...] = ()
-        if self._meter and before:
-            decoders = self._meter.decoders(before, await self._meter.read())
-        note = HighWater(
-            tokens=in_flight_tokens if measured is None else measured,
-            how="estimated" if measured is None else "measured",
-            decoders=decoders,
-        )
-        self._sender.journal.append("high_water", note)
 
     async def _confirm(self) -> None:
         """Losses are sent again with fresh text until they are explained or condemned: all are recorded."""
