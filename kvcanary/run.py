@@ -33,7 +33,7 @@ from kvcanary.probing.buying import NO_LIMIT, Budget
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.events import Listener, Silence
-from kvcanary.probing.grammar import Suite, load_probe, load_suite
+from kvcanary.probing.grammar import Suite, load_probes, load_suite
 from kvcanary.probing.lengths import evaluate
 from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.roles import MAX_VICTIMS, TENANTS
@@ -193,7 +193,7 @@ async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
             suite.stop_on_leak,
             suite.bound,
         )
-        probes = tuple(load_probe(reference) for reference in options.probes or suite.probes)
+        probes = load_probes(options.probes or suite.probes)
         meter = await make_meter(sender.client, facts, with_key=options.trust_discovered)
         if meter:
             journal.append("topology", meter.topology)

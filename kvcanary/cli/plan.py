@@ -49,7 +49,7 @@ def plan(choices: Choices, offline: bool) -> int:
 def _offline(choices: Choices) -> "PlanNote":
     from kvcanary.deployment.facts import Facts
     from kvcanary.probing.buying import Budget, buy, plan_note
-    from kvcanary.probing.grammar import load_probe, load_suite
+    from kvcanary.probing.grammar import load_probes, load_suite
     from kvcanary.probing.plan import make_plan
     from kvcanary.probing.sizing import ASSUMED
 
@@ -58,7 +58,7 @@ def _offline(choices: Choices) -> "PlanNote":
     suite = load_suite(choices.suite)
     budget = Budget(tokens=choices.tokens, tokens_per_minute=choices.tokens_per_minute)
     wanted = make_plan(
-        [load_probe(reference) for reference in choices.probes or suite.probes],
+        load_probes(choices.probes or suite.probes),
         Facts(context_tokens=choices.context_tokens, context_source="--context"),
         choices.context_tokens,
         ASSUMED,

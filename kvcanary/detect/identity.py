@@ -21,8 +21,7 @@ def findings(
     found = [
         _other_model(exchanges),
         _other_configuration(exchanges),
-        _repeated(exchanges),
-        _cached(exchanges),
+        _repeated(exchanges) or _cached(exchanges),
         _changed(before, after),
     ]
     return tuple(finding for finding in found if finding)
@@ -106,7 +105,7 @@ def _cached(exchanges: Sequence[Exchange]) -> Finding | None:
     if not twice:
         return None
     return _finding(
-        "identity/response-cache",
+        "identity/repeated-response",
         "a response cache answers for the model: the same prompt had the very same response twice",
         [f"request {es[0].number} ({es[0].group})" for es in twice],
         [e for es in twice for e in es],

@@ -1,9 +1,18 @@
 """Probes and suites as data: the models behind ``probes/*.yaml`` and ``suites/*.yaml``."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+)
 
 from kvcanary.data import data_path
 from kvcanary.errors import ConfigError
@@ -29,11 +38,28 @@ def _checked(expression: str | None) -> str | None:
 def _as_text(value: object) -> object:
     """A plain number is an expression too."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number or value is None or isinstance(value, str)):
+        raise ValueError("a length is needed: a number, or an expression such as `reach / 2`")
     return str(value) if number else value
 
 
 Expression = Annotated[str, BeforeValidator(_as_text)]
 """A length expression: see ``kvcanary.probing.lengths``."""
+
+RESERVED = ("calibration", "decoys", "limits", "boundary", "bystanders")
+"""Strata that every run has besides its probes'."""
+_GROUP = re.compile("[a-z][a-z0-9-]{0,40}")
+
+
+def _group(name: str) -> str:
+    if not _GROUP.fullmatch(name):
+        raise ValueError("a stratum's name has small letters, digits and hyphens, 41 at most")
+    if name in RESERVED:
+        raise ValueError(f"`{name}` is a stratum that every run has: choose another name")
+    return name
+
+
+Group = Annotated[str, AfterValidator(_group)]
 
 
 class Fill(_Strict):
@@ -44,7 +70,7 @@ class Fill(_Strict):
     """
 
     do: Literal["fill"]
-    group: str
+    group: Group
     """Name of the stratum."""
     tokens: Expression
     """How much of the decode pool to have in use at once, output included."""
@@ -62,7 +88,7 @@ class Read(_Strict):
     """Send prompts of one length and ask each for one of its labels: start, middle, end in turn."""
 
     do: Literal["read"]
-    group: str
+    group: Group
     """Name of the stratum."""
     tokens: Expression
     """Length of each prompt."""
@@ -103,6 +129,18 @@ class Probe(_Strict):
     steps: tuple[Step, ...] = Field(min_length=1)
     """What is sent, in this order."""
 
+    @field_validator("steps")
+    @classmethod
+    def _one_kind_a_group(cls, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        kinds: dict[str, object] = {}
+        for step in steps:
+            kind = (step.do, isinstance(step, Read) and step.control)
+            if kinds.setdefault(step.group, kind) != kind:
+                raise ValueError(
+                    f"`{step.group}` is the stratum of steps that differ: give each a name of its own"
+                )
+        return steps
+
 
 class Suite(_Strict):
     """Which probes run and which claims have to hold."""
@@ -132,9 +170,22 @@ def load_probe(reference: str) -> Probe:
     return load_yaml(_find("probes", "probe", reference), Probe)
 
 
+def load_probes(references: Sequence[str]) -> tuple[Probe, ...]:
+    """Several probes. Raises ConfigError when two have one id: their strata could not be told apart."""
+    probes = tuple(load_probe(reference) for reference in references)
+    ids = [probe.id for probe in probes]
+    for reference, name in zip(references, ids, strict=True):
+        if ids.count(name) > 1:
+            raise ConfigError(f"{reference}: another probe of this run has the id `{name}`, too.")
+    return probes
+
+
 def load_suite(reference: str) -> Suite:
-    """A shipped suite by its id, or one's own by its path."""
-    return load_yaml(_find("suites", "suite", reference), Suite)
+    """A shipped suite by its id, or one's own by its path; its own probes lie where it says, seen from it."""
+    path = _find("suites", "suite", reference)
+    suite = load_yaml(path, Suite)
+    probes = tuple(str(path.parent / p) if _is_path(p) else p for p in suite.probes)
+    return suite.model_copy(update={"probes": probes})
 
 
 def shipped(folder: str) -> tuple[str, ...]:
@@ -143,7 +194,7 @@ def shipped(folder: str) -> tuple[str, ...]:
 
 
 def _find(folder: str, kind: str, reference: str) -> Path:
-    if "/" in reference or reference.endswith((".yaml", ".yml")):
+    if _is_path(reference):
         return Path(reference)
     known = shipped(folder)
     if reference not in known:
@@ -152,3 +203,7 @@ def _find(folder: str, kind: str, reference: str) -> Path:
             f"a {kind} of your own is given by its path."
         )
     return data_path(folder) / f"{reference}.yaml"
+
+
+def _is_path(reference: str) -> bool:
+    return "/" in reference or reference.endswith((".yaml", ".yml"))

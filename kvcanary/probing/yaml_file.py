@@ -15,6 +15,11 @@ from kvcanary.errors import ConfigError
 
 MAX_BYTES = 1_000_000
 """No probe, suite or deployment file is anywhere near this size."""
+MAX_VALUES = 20_000
+"""Nor has one so many values, each repetition by an alias counted: a few lines of aliases make billions."""
+MAX_DEPTH = 50
+MAX_SHOWN = 60
+"""Characters of a wrong value that an error repeats."""
 
 Model = TypeVar("Model", bound=BaseModel)
 Path_ = tuple[int | str, ...]
@@ -38,7 +43,7 @@ def load_yaml(path: Path, model: type[Model]) -> Model:
     try:
         loader = yaml.SafeLoader(raw.decode("utf-8"))
         node = loader.get_single_node()
-        places = dict(_places(node, (), path)) if node else {}
+        places = _places(node, path) if node else {}
         data = loader.construct_document(node) if node else None
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text.") from None
@@ -57,23 +62,41 @@ def load_yaml(path: Path, model: type[Model]) -> Model:
         raise ConfigError("\n".join(lines)) from None
 
 
-def _places(node: yaml.Node, at: Path_, path: Path) -> Iterable[tuple[Path_, _Place]]:
+def _places(node: yaml.Node, path: Path) -> dict[Path_, _Place]:
     """Where each value stands; the place of a mapping's entry is that of its key."""
-    yield at, _Place(node.start_mark.line + 1, node.start_mark.column + 1)
-    if isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield from _places(item, (*at, index), path)
-    elif isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            place = _Place(key.start_mark.line + 1, key.start_mark.column + 1)
-            if key.value in seen:
-                raise ConfigError(
-                    f"{path}:{place.line}:{place.column}: `{key.value}` is given twice."
-                )
-            seen.add(key.value)
-            yield from _places(value, (*at, key.value), path)
-            yield (*at, key.value), place
+    places: dict[Path_, _Place] = {}
+    todo: list[tuple[yaml.Node, Path_, _Place]] = [(node, (), _place(node))]
+    while todo:
+        value, at, place = todo.pop()
+        places[at] = place
+        if len(places) > MAX_VALUES or len(at) > MAX_DEPTH:
+            raise ConfigError(f"{path}: too many values, or nested too deeply (aliases included).")
+        if isinstance(value, yaml.SequenceNode):
+            todo += [(item, (*at, i), _place(item)) for i, item in enumerate(value.value)]
+        elif isinstance(value, yaml.MappingNode):
+            todo += [(v, (*at, name), here) for name, v, here in _entries(value, path)]
+    return places
+
+
+def _entries(node: yaml.MappingNode, path: Path) -> Iterable[tuple[str, yaml.Node, _Place]]:
+    """Name, value and place of each entry. Raises ConfigError for a key that is none, or is there twice."""
+    seen: set[str] = set()
+    for key, value in node.value:
+        place = _place(key)
+        where = f"{path}:{place.line}:{place.column}"
+        if not isinstance(key, yaml.ScalarNode) or key.tag not in _KEY_TAGS:
+            raise ConfigError(f"{where}: a key has to be a word.")
+        if key.value in seen:
+            raise ConfigError(f"{where}: `{key.value}` is given twice.")
+        seen.add(key.value)
+        yield key.value, value, place
+
+
+def _place(node: yaml.Node) -> _Place:
+    return _Place(node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+_KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 
 
 def _holds(outer: ErrorDetails, inner: ErrorDetails) -> bool:
@@ -117,17 +140,24 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
         case "union_tag_invalid":
             tags = [t.strip("'") for t in str(detail["ctx"]["expected_tags"]).split(", ")]
             tag = str(detail["ctx"]["tag"])
-            return f"`{tag}` is not a kind of step{_suggestion(tag, tags)}"
+            return f"`{_shown(tag)}` is not a kind of step{_suggestion(tag, tags)}"
+        case "too_short":
+            return "at least one is needed"
+        case "tuple_type":
+            return "a list is needed: `[one, two]`"
         case "enum" | "literal_error":
             valid = [
                 v.strip("'") for v in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")
             ]
-            return (
-                f"`{detail['input']}` is not one of them{_suggestion(str(detail['input']), valid)}"
-            )
+            given = str(detail["input"])
+            return f"`{_shown(given)}` is not one of them{_suggestion(given, valid)}"
         case "value_error":
             return str(detail["ctx"]["error"])
     return detail["msg"][:1].lower() + detail["msg"][1:]
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 
 def _suggestion(name: str, valid: list[str]) -> str:
