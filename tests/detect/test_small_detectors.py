@@ -1,5 +1,7 @@
 """Refusal, accounting, first token, capacity and availability."""
 
+from typing import Any
+
 import pytest
 
 from kvcanary.deployment.facts import Role
@@ -69,7 +71,7 @@ def test_accounting_is_told_per_group() -> None:
 # first token
 
 
-def timed(first: int, seconds: float, **fields: object) -> list[Exchange]:
+def timed(first: int, seconds: float, **fields: Any) -> list[Exchange]:
     return readers(first, first_token_seconds=seconds, **fields)
 
 

@@ -109,7 +109,17 @@ def test_every_single_requirement_can_be_judged(required: tuple[ClaimName, ...])
     verdict = judge(good(), required).verdict
     expected = ExitCode.INCONCLUSIVE if required == (ClaimName.REFUSAL,) else ExitCode.PASS
     assert verdict.exit_code is expected
-    assert judge(without(good(), Purpose.READER), required).verdict.headline
+    compared_nothing = without(good(), Purpose.READER, Purpose.CONTROL)
+    assert judge(compared_nothing, required).verdict.headline
+
+
+def test_one_long_answer_that_did_not_come_leaves_ownership_open() -> None:
+    lost = [
+        e if e.number != 12 else exchange(12, tokens=65_000, outcome="hung")
+        for e in good().exchanges
+    ]
+    ownership = claims(judge(good(exchanges=lost), REQUIRED))["ownership"]
+    assert ownership == "inconclusive"
 
 
 def test_every_transfer_hit_calibration_included_is_no_pass() -> None:
