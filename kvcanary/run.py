@@ -34,7 +34,6 @@ from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.events import Listener, Silence
 from kvcanary.probing.grammar import Suite, load_probes, load_suite
-from kvcanary.probing.lengths import evaluate
 from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.roles import MAX_VICTIMS, TENANTS
 from kvcanary.probing.runner import Limits, Runner
@@ -131,6 +130,8 @@ async def run_check(
     if not 0 < options.deadline_seconds < math.inf:
         raise UsageError("--deadline takes a number of seconds above 0, and has an end.")
     suite = load_suite(options.suite)
+    if options.resume:
+        _same_run(options.resume.info, endpoint, options, suite)
     site_key = options.site_key or load_or_create()
     now = time.time()
     identity = options.identity or new_identity(now)
@@ -179,6 +180,21 @@ async def run_check(
     return Result(journal.record, journal.written_path, journal.error)
 
 
+def _same_run(earlier: RunInfo, endpoint: Endpoint, options: Options, suite: Suite) -> None:
+    """A run goes on where it began, or its two parts would speak of different things."""
+    for what, was, now in (
+        ("target", earlier.target, options.target),
+        ("model", earlier.model, endpoint.model),
+        ("suite", earlier.suite, suite.id),
+        ("API", earlier.api, endpoint.api.value),
+        ("--context", earlier.context_tokens, options.context_tokens),
+    ):
+        if was != now:
+            raise UsageError(
+                f"The run to go on with had the {what} {was}, not {now}: give the same target and options."
+            )
+
+
 async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
     journal = sender.journal
     try:
@@ -189,7 +205,8 @@ async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
         limits = Limits(
             options.concurrency,
             options.deadline_seconds,
-            _budget(suite, options.budget, facts),
+            _budget(suite, options.budget),
+            suite.tokens,
             suite.stop_on_leak,
             suite.bound,
         )
@@ -231,17 +248,11 @@ async def _discover(client: Client, options: Options) -> Facts:
     )
 
 
-def _budget(suite: Suite, given: Budget, facts: Facts) -> Budget:
-    """What the command line allows, and within it what the suite does."""
-    tokens = None
-    if suite.tokens is not None and facts.context_tokens:
-        tokens = evaluate(suite.tokens, {"context": facts.context_tokens})
-    seconds = None if suite.minutes is None else 60.0 * suite.minutes
-    return replace(
-        given,
-        tokens=given.tokens if given.tokens is not None or tokens is None else int(tokens),
-        seconds=given.seconds if given.seconds is not None else seconds,
-    )
+def _budget(suite: Suite, given: Budget) -> Budget:
+    """What the command line allows, and where it says nothing of minutes, the suite's."""
+    if given.seconds is not None or suite.minutes is None:
+        return given
+    return replace(given, seconds=60.0 * suite.minutes)
 
 
 def _conclude(journal: Journal, suite: Suite) -> None:

@@ -8,6 +8,12 @@ from kvcanary.cli.output import OutputFormat, Reports, concluded, output_option,
 from kvcanary.cli.running import Choices, new_record, resumed_record, run, run_options
 
 
+def _words(_ctx: click.Context, _param: click.Parameter, command: str | None) -> list[str] | None:
+    from kvcanary.report.hook import words_of
+
+    return None if command is None else words_of(command)
+
+
 @click.command(short_help="Check a deployment, or lab:NAME.")
 @run_options
 @click.option(
@@ -26,6 +32,7 @@ from kvcanary.cli.running import Choices, new_record, resumed_record, run, run_o
 @click.option(
     "--on-leak",
     metavar="COMMAND",
+    callback=_words,
     help="Run this when a leak was found, with a redacted JSON summary on its standard input.",
 )
 @output_option
@@ -34,7 +41,7 @@ def check(
     record: Path | None,
     resume: Path | None,
     reports: Reports,
-    on_leak: str | None,
+    on_leak: list[str] | None,
     output: OutputFormat,
 ) -> int:
     """Send canary prompts as several tenants to TARGET and judge the answers.

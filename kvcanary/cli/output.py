@@ -71,7 +71,7 @@ def concluded(
     path: Path,
     output: OutputFormat,
     reports: Reports,
-    on_leak: str | None = None,
+    on_leak: list[str] | None = None,
 ) -> int:
     """Run, write the reports, print the outcome, return the exit code.
 

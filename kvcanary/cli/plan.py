@@ -1,5 +1,6 @@
 """``kvcanary plan``: what a run would send, what that costs, and what it leaves out."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -48,7 +49,7 @@ def plan(choices: Choices, offline: bool) -> int:
 
 def _offline(choices: Choices) -> "PlanNote":
     from kvcanary.deployment.facts import Facts
-    from kvcanary.probing.buying import Budget, buy, plan_note
+    from kvcanary.probing.buying import Budget, buy, plan_note, tokens_allowed
     from kvcanary.probing.grammar import load_probes, load_suite
     from kvcanary.probing.plan import make_plan
     from kvcanary.probing.sizing import ASSUMED
@@ -57,6 +58,8 @@ def _offline(choices: Choices) -> "PlanNote":
         raise UsageError("--offline needs --context: nobody is asked how long prompts may be.")
     suite = load_suite(choices.suite)
     budget = Budget(tokens=choices.tokens, tokens_per_minute=choices.tokens_per_minute)
+    tokens = tokens_allowed(budget, suite.tokens, choices.context_tokens)
+    budget = replace(budget, tokens=tokens)
     wanted = make_plan(
         load_probes(choices.probes or suite.probes),
         Facts(context_tokens=choices.context_tokens, context_source="--context"),

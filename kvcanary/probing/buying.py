@@ -8,6 +8,7 @@ of any, and the least useful plan is one fill and one request in the window.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from kvcanary.probing.lengths import evaluate
 from kvcanary.probing.plan import Plan, Planned, Stage
 from kvcanary.probing.sizing import Calibration
 from kvcanary.record.exchange import Purpose
@@ -25,6 +26,14 @@ class Budget:
 
 
 NO_LIMIT = Budget()
+
+
+def tokens_allowed(given: Budget, expression: str | None, context_tokens: int) -> int | None:
+    """Prompt tokens that may be planned: as given, else as the suite's length expression has it."""
+    if given.tokens is not None or expression is None:
+        return given.tokens
+    value = evaluate(expression, {"context": context_tokens})
+    return None if value is None else int(value)
 
 
 @dataclass(frozen=True, slots=True)

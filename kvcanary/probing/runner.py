@@ -15,7 +15,7 @@ from kvcanary.canary.prompt import Position, Shape
 from kvcanary.deployment.facts import Facts
 from kvcanary.detect import foreign, ownership
 from kvcanary.probing.boundary import HALVINGS, bracket, narrow
-from kvcanary.probing.buying import NO_LIMIT, Budget, buy, plan_note
+from kvcanary.probing.buying import NO_LIMIT, Budget, buy, plan_note, tokens_allowed
 from kvcanary.probing.calibrate import RETRIES, SHORT_OUTPUT, Calibrator
 from kvcanary.probing.client import Client
 from kvcanary.probing.grammar import Probe
@@ -42,6 +42,9 @@ EXTRA_PER_PAIR = 2
 ALONE = (Purpose.READER, Purpose.CONTROL, Purpose.CONFIRMATION)
 """Sent one at a time where workers' counters are to tell whom they met."""
 
+UNRECORDED = 64
+"""Numbers that a run which was killed may have used for requests it did not come to record."""
+
 PoolGauge = Callable[[], Awaitable[int | None]]
 """Tokens in use in the decode pool now, by the deployment's own figures; None where it does not tell."""
 
@@ -53,6 +56,8 @@ class Limits:
     concurrency: int
     deadline_seconds: float
     budget: Budget = NO_LIMIT
+    suite_tokens: str | None = None
+    """The suite's own limit of tokens, as a length expression: holds where the budget has none."""
     stop_on_leak: bool = False
     bound: float | None = None
     """Rate of bad answers that each stratum has to be shown to stay below."""
@@ -82,21 +87,27 @@ class Runner:
         return topology is not None and topology.visible and len(topology.pairs) > 1
 
     @property
+    def _budget(self) -> Budget:
+        """What may be spent, as far as the context is known by now."""
+        tokens = tokens_allowed(self._limits.budget, self._limits.suite_tokens, self._context)
+        return replace(self._limits.budget, tokens=tokens)
+
+    @property
     def _endpoint_client(self) -> Client:
         return self._sender.client
 
-    async def run(self) -> None:
+    async def run(self, first_number: int = 0) -> None:
         """Send everything. Raises Stopped, or a KvcanaryError when the endpoint cannot be used at all."""
-        plan = await self.plan()
+        plan = await self.plan(first_number)
         if not plan.stages:
             raise Stopped(f"Nothing could be planned: {'; '.join(plan.skipped)}.")
         self._numbers = count(max(e.number for e in plan.exchanges) + 1)
         await self._send_stages(plan)
 
-    async def plan(self) -> Plan:
+    async def plan(self, first_number: int = 0) -> Plan:
         """Calibrate, and say what the budget buys. Sends nothing but calibration and its control."""
-        calibration = await self._prepare(first_number=0)
-        budget = self._limits.budget
+        calibration = await self._prepare(first_number)
+        budget = self._budget
         wanted = make_plan(
             self._probes,
             self._facts,
@@ -116,8 +127,9 @@ class Runner:
 
         Victims are held again, with fresh text, unless the pool had been filled already.
         """
+        numbers = [e.number for e in record.exchanges] + [s.number for s in record.simulations]
         if record.calibration is None or record.plan is None:
-            await self.run()
+            await self.run(max(numbers, default=0) + UNRECORDED)
             return
         self._calibration = record.calibration
         self._sender.restore(record)
@@ -130,12 +142,20 @@ class Runner:
             first_number=record.plan.first_number,
             bound=self._limits.bound,
         )
-        plan = buy(made, self._limits.budget, record.calibration)
+        plan = buy(made, self._budget, record.calibration)
+        numbers += [e.number for e in made.exchanges]
+        self._numbers = count(max(numbers) + UNRECORDED)
         sent = [e.number for e in record.exchanges]
-        numbers = [e.number for e in made.exchanges] + sent
-        self._numbers = count(max(numbers) + 1 + len(record.simulations))
-        stages = [self._left(stage, sent, record) for stage in plan.stages]
-        await self._send_stages(replace(plan, stages=tuple(s for s in stages if s.exchanges)))
+        left = [s for s in (self._left(s, sent, record) for s in plan.stages) if s.exchanges]
+        if left and not left[0].hold:
+            left[0] = self._renumbered(left[0])
+        await self._send_stages(replace(plan, stages=tuple(left)))
+
+    def _renumbered(self, stage: Stage) -> Stage:
+        """With fresh text for what may have been in flight: a prefix cache would answer for the old."""
+        mine = stage.exchanges
+        fresh = (replace(e, number=next(self._numbers)) for e in mine[: stage.in_flight])
+        return replace(stage, exchanges=(*fresh, *mine[stage.in_flight :]))
 
     def _left(self, stage: Stage, sent: Sequence[int], record: RunRecord) -> Stage:
         """What a cut-off run still has to send of a stage."""
@@ -175,7 +195,7 @@ class Runner:
                 calibration,
                 self._numbers,
                 self._limits.deadline_seconds,
-                self._limits.budget.tokens,
+                self._budget.tokens,
             )
         changes = {"context_tokens": found.context_tokens, "context_source": found.source}
         self._facts = self._facts.model_copy(update=changes)

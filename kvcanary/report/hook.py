@@ -2,19 +2,33 @@
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 
+from kvcanary.errors import UsageError
 from kvcanary.record.run import RunRecord
 from kvcanary.verdict.findings import Severity
 
 HOOK_SECONDS = 60.0
+STANDARD_ERROR = 2
 
 
-def call_on_leak(command: str, record: RunRecord) -> None:
-    """Run ``command`` (words, no shell) with JSON on its standard input if the record holds a leak.
+def words_of(command: str) -> list[str]:
+    """The hook as words. Raises UsageError when it cannot be run: before the run, not at its leak."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--on-leak `{command}`: {error}.") from None
+    if not words or not shutil.which(words[0]):
+        raise UsageError(f"--on-leak `{command}`: there is no such command.")
+    return words
 
-    The hook's own failure is said on standard error and changes no verdict.
+
+def call_on_leak(words: list[str], record: RunRecord) -> None:
+    """Run a command (words, no shell) with JSON on its standard input if the record holds a leak.
+
+    What it prints goes to standard error. Its failure is said there, too, and changes no verdict.
     """
     leaks = [f for f in record.findings if f.severity is Severity.LEAK]
     if not leaks:
@@ -31,10 +45,16 @@ def call_on_leak(command: str, record: RunRecord) -> None:
     )
     try:
         done = subprocess.run(  # noqa: S603 - the operator's own command
-            shlex.split(command), input=told, text=True, timeout=HOOK_SECONDS, check=False
+            words,
+            input=told,
+            stdout=STANDARD_ERROR,
+            text=True,
+            encoding="utf-8",
+            timeout=HOOK_SECONDS,
+            check=False,
         )
         failure = f"it ended with {done.returncode}" if done.returncode else None
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+    except (OSError, subprocess.TimeoutExpired) as error:
         failure = str(error)
     if failure:
         sys.stderr.write(f"The --on-leak command failed: {failure}.\n")
