@@ -105,8 +105,8 @@ class Calibrator:
     async def _twice(self) -> tuple[bool, bool | None]:
         """The same text twice: does the very same response come back, or at least the same answer?"""
         number, shape = next(self._numbers), Shape(0, 0, 0)
-        first = await self._try(shape, number=number)
-        second = await self._try(shape, number=number)
+        first = await self._try(shape, Position.END, number)
+        second = await self._try(shape, Position.END, number)
         if not (first.content and second.content):
             return False, None
         same = first.content == second.content
@@ -151,10 +151,12 @@ class Calibrator:
         )
 
     def _first_tokens(self) -> Sequence[tuple[int, float]]:
-        """Without the first request, which may have waited for compilation."""
+        """Without the first request, which may have waited for compilation, and the repeated one, which a
+        prefix cache has read already."""
+        fresh = {e.number: e for e in reversed(self._exchanges[1:])}.values()
         return [
             (e.prompt_tokens, e.first_token_seconds)
-            for e in self._exchanges[1:]
+            for e in fresh
             if e.answered and e.prompt_tokens and e.first_token_seconds is not None
         ]
 
