@@ -54,6 +54,14 @@ def test_turned_round_it_says_nothing(identity: CodeId, by: int) -> None:
         assert MAKER.read(code[by:] + code[:by]) is None
 
 
+@given(identities)
+def test_what_only_looks_or_counts_like_a_code_says_nothing(identity: CodeId) -> None:
+    code = MAKER.make(identity)
+    assert MAKER.read(f"0{code}") is None
+    assert MAKER.read(code.replace("0", "O")) is None or "0" not in code
+    assert MAKER.read(code.lower()) is None or code.isdigit()
+
+
 def test_another_site_reads_none_of_them() -> None:
     codes = [MAKER.make(CodeId(7, request, 3)) for request in range(MAX_REQUESTS)]
     assert [code for code in codes if OTHER.read(code)] == []

@@ -85,6 +85,7 @@ def test_a_key_that_others_may_read_or_write_is_refused(tmp_path: Path, mode: in
         b"ab" * 33,
         b"ab" * 32 + b"\nab",
         b"ab" * 32 + b"\nmore",
+        b"ab" * 32 + b"\n\nab",
         b"\xff" * 32,
         "ä".encode() * 32,
         os.urandom(32),
