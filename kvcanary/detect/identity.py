@@ -4,6 +4,7 @@ A roll-out, a restart, a fallback model or a response cache in the middle of a r
 do not speak of one thing. Such a run may still show a leak; it cannot show that there is none.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
@@ -58,14 +59,24 @@ def _other_configuration(exchanges: Sequence[Exchange]) -> Finding | None:
 
 
 def _clean_change(told: Sequence[Exchange]) -> Exchange | None:
-    """The first answer from which on nothing answers as before, however late that is."""
-    last_seen = {e.answerer.configuration: place for place, e in enumerate(told)}
-    gone_by = 0
-    for place, exchange in enumerate(told):
-        if place and place == gone_by:
+    """The first answer after whose end no request is answered as before, however late that is."""
+    first: dict[str | None, Exchange] = {}
+    last_start: dict[str | None, float] = {}
+    for exchange in sorted(told, key=_end):
+        configuration = exchange.answerer.configuration
+        first.setdefault(configuration, exchange)
+        started = max(exchange.started_at, last_start.get(configuration, exchange.started_at))
+        last_start[configuration] = started
+    old_until = -math.inf
+    for configuration, exchange in first.items():
+        if math.isfinite(old_until) and old_until < _end(exchange):
             return exchange
-        gone_by = max(gone_by, last_seen[exchange.answerer.configuration] + 1)
+        old_until = max(old_until, last_start[configuration])
     return None
+
+
+def _end(exchange: Exchange) -> float:
+    return exchange.started_at + exchange.total_seconds
 
 
 def _slow_change(told: Sequence[Exchange]) -> Exchange | None:
