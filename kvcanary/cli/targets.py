@@ -13,7 +13,14 @@ from kvcanary.errors import UsageError
 LAB = "lab:"
 START_SECONDS = 60.0
 END_SECONDS = 5.0
-_OPTIONS = {"context": "--context", "seed": "--seed", "front_door_only": "--front-door-only"}
+_OPTIONS = {
+    "context": "--context",
+    "seed": "--seed",
+    "front_door_only": "--front-door-only",
+    "free_list": "--free-list",
+    "routing": "--routing",
+    "habit": "--habit",
+}
 
 
 @dataclass(frozen=True, slots=True)
