@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tests.cli.command import (
 from tests.probing.rogue_server import Call, Handler, delta, rogue_server, sse, usage
 
 ARGUMENTS = ("--model", "tiny", "--context", "8192", "--deadline", "20")
+ANSWERS = count()
 HTML = b"<!DOCTYPE html><html><body>Welcome</body></html>"
 
 
@@ -154,8 +156,8 @@ async def silent(call: Call) -> None:
 
 
 async def forgetful(call: Call) -> None:
-    prompt = counted(call)
-    await tell(call, delta("I would rather not.", finish="stop"), usage(prompt, 5, 0), "[DONE]")
+    named = delta("I would rather not.", finish="stop") | {"id": f"chatcmpl-{next(ANSWERS)}"}
+    await tell(call, named, usage(counted(call), 5, 0), "[DONE]")
 
 
 async def truncating(call: Call) -> None:
@@ -243,10 +245,13 @@ def test_a_context_too_small_for_a_prompt(tmp_path: Path) -> None:
     assert "The context of 100 tokens is too small" in ended.said
 
 
-def test_an_unknown_context_says_how_to_make_it_known(tmp_path: Path) -> None:
-    ended = check_against(front_door(forgetful), tmp_path)
-    ends_well(ended, tmp_path, 3)
-    assert "Say what the deployment promises with --context N" in ended.said
+def test_an_unknown_context_is_no_pass(tmp_path: Path) -> None:
+    ended = check_against(front_door(forgetful), tmp_path, "--tokens", "200000")
+    assert "Traceback" not in ended.said
+    assert ended.code == 3
+    record = only_record(tmp_path)
+    assert record.facts
+    assert record.facts.context_source != "--context"
 
 
 def test_a_model_that_repeats_nothing_is_no_pass(tmp_path: Path) -> None:
@@ -271,7 +276,7 @@ def test_a_model_that_repeats_nothing_is_no_pass(tmp_path: Path) -> None:
         (("check",), "Missing argument"),
         (("check", "lab:nope"), "there are: healthy, glm-5.3, glm-5.3-patched"),
         (("check", "lab:"), "there are: healthy"),
-        (("check", "lab:healthy?contxt=5"), "context, seed, front_door_only, not `contxt`"),
+        (("check", "lab:healthy?contxt=5"), "a lab takes context, seed, front_door_only"),
         (("check", "lab:healthy?context=many"), "'many' is not a valid integer"),
         (("check", "lab:healthy?context=1"), "context"),
         (("check", "lab:healthy", "--context", "0"), "0 is not in the range"),
