@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from filelock import FileLock, Timeout
 
@@ -16,7 +17,7 @@ from kvcanary.errors import ConfigError, UsageError
 @contextmanager
 def only_run(base_url: str, folder: Path) -> Iterator[None]:
     """Hold the deployment for this run. Raises UsageError when another run has it."""
-    name = hashlib.sha256(base_url.encode()).hexdigest()[:16]
+    name = hashlib.sha256(_place(base_url).encode()).hexdigest()[:16]
     path = folder / f"{name}.lock"
     lock = FileLock(path, timeout=0, mode=0o600)
     try:
@@ -33,3 +34,11 @@ def only_run(base_url: str, folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _place(base_url: str) -> str:
+    """The same for every spelling of one front door."""
+    parts = urlsplit(base_url)
+    port = parts.port or (443 if parts.scheme.lower() == "https" else 80)
+    path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    return f"{parts.hostname}:{port}{path}"
