@@ -64,6 +64,12 @@ def test_json_needs_to_escape_nothing(prompt: CanaryPrompt) -> None:
     assert prompt.words == len(prompt.text().split(" "))
 
 
+@given(st.integers(0, 700))
+def test_padding_adds_just_as_many_words(count: int) -> None:
+    plain, padded = SCENE.prompt(1, shape=Shape(1, 1, 0)), SCENE.prompt(1, shape=Shape(1, 1, count))
+    assert padded.words == plain.words + count
+
+
 @pytest.mark.parametrize("size", [1, 1_000, 10_000, 50_000])
 def test_pieces_of_any_size_make_the_same_text(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = SCENE.prompt(7, shape=Shape(9, 8, 50))

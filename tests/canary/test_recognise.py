@@ -250,8 +250,10 @@ def test_a_slip_in_an_own_code_is_neither_foreign_nor_unverified(
     assert seen.unverified_codes == 0
 
 
-@pytest.mark.parametrize("places", [(5, 10), (3, 8), (0, 15), (7, 8), (4, 12), (0, 4), (3, 11)])
-def test_two_slips_are_no_other_sites_code(places: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    "places", [(5, 10), (3, 8), (0, 15), (7, 8), (4, 12), (0, 4), (3, 11), (0, 9, 12)]
+)
+def test_a_few_slips_are_no_other_sites_code(places: tuple[int, ...]) -> None:
     for prompt in PROMPTS:
         for _, characters in prompt.codes():
             slipped = list(characters)
