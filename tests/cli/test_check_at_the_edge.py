@@ -354,3 +354,15 @@ def test_another_variable_may_hold_the_key(tmp_path: Path) -> None:
     )
     assert ended.code == 2
     assert set(keys) == {f"Bearer {SECRET}"}
+
+
+def test_the_command_on_a_leak_does_not_speak_on_standard_output(tmp_path: Path) -> None:
+    """It is told without server text, its failure changes no verdict, and JSON stays JSON."""
+    ended = kvcanary(
+        tmp_path, "check", SICK, "-q", "-o", "json",
+        "--on-leak", f"{sys.executable} -c \"import sys; print('heard', len(sys.stdin.read())); sys.exit(7)\"",
+    )  # fmt: skip
+    assert ended.code == 1
+    assert RunRecord.model_validate_json(ended.out).findings
+    assert "heard " in ended.err
+    assert "The --on-leak command failed: it ended with 7." in ended.err
