@@ -45,12 +45,14 @@ def findings(exchanges: Sequence[Exchange], scale: Scale) -> tuple[Finding, ...]
 class _Windows:
     """Places in all the answers of a run where chance could have put part of a code or phrase."""
 
+    whole_code: int
     code: int
     phrase: int
 
     @classmethod
     def of(cls, exchanges: Sequence[Exchange]) -> "_Windows":
         return cls(
+            whole_code=max(1, sum(e.nulls.code_tests for e in exchanges)),
             code=max(1, sum(e.nulls.code_windows for e in exchanges)),
             phrase=max(1, sum(e.nulls.phrase_windows for e in exchanges)),
         )
@@ -59,7 +61,7 @@ class _Windows:
 def _coded_odds(text: ForeignText, windows: _Windows, scale: Scale) -> float:
     """Codes and phrases name their request by themselves."""
     if text.form is Form.CODE and text.tenant is None:
-        return windows.code / 2.0**TAG_BITS  # of an older run: verified by its tag alone
+        return windows.whole_code / 2.0**TAG_BITS  # of another run: verified by its tag alone
     if text.form is Form.CODE:
         return odds.partial_code(text.extent, windows.code, scale.planted_codes)
     if text.form is Form.PHRASE:

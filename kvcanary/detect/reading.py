@@ -174,6 +174,7 @@ def _nulls(seen: Sightings, cast: Cast, known: set[int], sent: set[int]) -> Null
     phantoms = [tenant for tenant in everybody if tenant.index not in sent | known]
     phantom_words = {word for phantom in phantoms for word in phantom.private}
     return Nulls(
+        code_tests=seen.code_tests,
         code_windows=seen.code_windows,
         phrase_windows=seen.phrase_windows,
         names_seen=tuple(sorted(seen.names - own_names)),

@@ -62,6 +62,8 @@ class ForeignText(Recorded):
 class Nulls(Recorded):
     """How often chance had an opportunity in this answer: what the odds are computed from."""
 
+    code_tests: int = 0
+    """Strings that could have verified as a code of another run."""
     code_windows: int = 0
     phrase_windows: int = 0
     names_seen: tuple[int, ...] = ()
