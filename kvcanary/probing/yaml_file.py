@@ -58,6 +58,7 @@ def load_yaml(path: Path, model: type[Model]) -> Model:
     except ValidationError as error:
         details = error.errors()
         inner = [d for d in details if not any(_holds(d, other) for other in details)]
+        inner.sort(key=lambda d: d["type"] == "missing")  # what is misspelt is missing, too
         lines = [_told(path, detail, places, model) for detail in inner[:5]]
         raise ConfigError("\n".join(lines)) from None
 

@@ -1,5 +1,7 @@
 """Was it one deployment that answered? From records made by hand."""
 
+from typing import Any
+
 import pytest
 
 from kvcanary.deployment.facts import Facts, Role
@@ -81,8 +83,8 @@ def test_one_other_model_among_many_is_named_and_an_alias_is_not() -> None:
     assert "edge" in found.evidence[0]
 
 
-def deployed(**fields: object) -> Facts:
-    usual: dict[str, object] = {"version": "0.5.23", "started_at": 1_700_000_000.0}
+def deployed(**fields: Any) -> Facts:
+    usual: dict[str, Any] = {"version": "0.5.23", "started_at": 1_700_000_000.0}
     return facts(worker(Role.DECODE, **{**usual, **fields}))
 
 
@@ -94,9 +96,7 @@ def deployed(**fields: object) -> Facts:
         ({"pool": 50_000}, "pool was 100000, is 50000"),
     ],
 )
-def test_a_worker_that_tells_something_else_afterwards(
-    fields: dict[str, object], words: str
-) -> None:
+def test_a_worker_that_tells_something_else_afterwards(fields: dict[str, Any], words: str) -> None:
     (found,) = identity.findings([], deployed(), deployed(**fields))
     assert words in "\n".join(found.evidence)
 

@@ -1,0 +1,66 @@
+"""Healthy labs with habits, checked again and again: how often does ``smoke`` accuse one, or not decide?"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvcanary.record.run import RunRecord
+from tests.instrument.lab_runs import Setup, ran
+
+HABITS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("copy-error=0",),
+    ("copy-error=0.01",),
+    ("copy-error=0.02",),
+    ("copy-error=0.03",),
+    ("chatter",),
+    ("quote",),
+    ("unrepeatable",),
+    ("chatter", "copy-error=0.03"),
+    ("quote", "unrepeatable", "copy-error=0.02"),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run, in short. ``findings``: rules with their severities."""
+
+    seed: int
+    habits: tuple[str, ...]
+    code: int
+    headline: str
+    findings: tuple[str, ...]
+    answers: int
+    phantom_names: int
+    """Names in answers that belong to phantoms or to nobody."""
+    phantom_words: int
+
+    def __str__(self) -> str:
+        habits = " ".join(self.habits) or "no habit"
+        found = f" [{', '.join(self.findings)}]" if self.findings else ""
+        return f"seed {self.seed}, {habits}: exit {self.code}, {self.headline}{found}"
+
+
+def setups(runs: int, first_seed: int = 0) -> Iterator[Setup]:
+    """Every habit in turn, each run with a seed of its own."""
+    for seed in range(first_seed, first_seed + runs):
+        yield Setup(habits=HABITS[seed % len(HABITS)], seed=seed)
+
+
+def outcome(setup: Setup) -> Outcome:
+    """Run it."""
+    return told(setup, ran(setup).record)
+
+
+def told(setup: Setup, record: RunRecord) -> Outcome:
+    """What came of it."""
+    assert record.verdict
+    return Outcome(
+        seed=setup.seed,
+        habits=setup.habits,
+        code=int(record.verdict.exit_code),
+        headline=record.verdict.headline,
+        findings=tuple(f"{f.rule} ({f.severity.value})" for f in record.findings),
+        answers=sum(e.answer_characters > 0 for e in record.exchanges),
+        phantom_names=sum(len(e.nulls.names_seen) for e in record.exchanges),
+        phantom_words=sum(len(e.nulls.phantom_words) for e in record.exchanges),
+    )

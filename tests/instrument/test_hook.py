@@ -1,0 +1,114 @@
+"""--on-leak: told what was found, at a leak and only then, and without a say in the verdict."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvcanary.errors import UsageError
+from kvcanary.report.hook import call_on_leak, words_of
+from kvcanary.verdict.claims import ExitCode
+from kvcanary.verdict.findings import Severity
+from kvcanary.verdict.judge import judge
+from tests.builders import finding, healthy
+from tests.cli.command import kvcanary
+
+KEEP = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
+
+
+def keeping(folder: Path, then: str = "") -> tuple[list[str], Path]:
+    """A hook that writes what it was told into a file."""
+    told = folder / "told.json"
+    return [sys.executable, "-c", f"{KEEP}\n{then}", str(told)], told
+
+
+def test_it_is_told_of_leaks_in_json(tmp_path: Path) -> None:
+    hook, told = keeping(tmp_path)
+    other = finding(rule="capacity/pool-below-context", severity=Severity.CAPACITY)
+    run = healthy(findings=(finding(), other))
+    run = run.model_copy(update={"verdict": judge(run, ()).verdict})
+    call_on_leak(hook, run)
+    said = json.loads(told.read_text())
+    assert said["run"] == f"{run.info.run:07x}"
+    assert [f["rule"] for f in said["findings"]] == ["isolation/foreign-text"]
+    assert isinstance(said["exit_code"], int)
+
+
+@pytest.mark.parametrize("severity", [s for s in Severity if s is not Severity.LEAK])
+def test_it_is_called_for_a_leak_only(severity: Severity, tmp_path: Path) -> None:
+    hook, told = keeping(tmp_path)
+    call_on_leak(hook, healthy(findings=(finding(severity=severity),)))
+    call_on_leak(hook, healthy())
+    assert not told.exists()
+
+
+@pytest.mark.parametrize("then", ["sys.exit(7)", "raise ValueError", "sys.stdin.close()"])
+def test_its_failure_is_said_and_no_more(
+    then: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hook, told = keeping(tmp_path, then)
+    call_on_leak(hook, healthy(findings=(finding(),)))
+    assert told.exists()
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert ("--on-leak command failed" in err) is (then != "sys.stdin.close()")
+
+
+def test_one_that_does_not_listen_is_no_error(tmp_path: Path) -> None:
+    call_on_leak([sys.executable, "-c", ""], healthy(findings=(finding(title="x" * 1_000_000),)))
+
+
+def test_what_it_prints_stays_off_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    call_on_leak([sys.executable, "-c", "print('paged')"], healthy(findings=(finding(),)))
+    assert capfd.readouterr() == ("", "paged\n")
+
+
+@pytest.mark.parametrize("command", ["", " ", "no-such-command-here --x", "'open", "/dev/null"])
+def test_one_that_cannot_run_is_refused_before_the_run(command: str) -> None:
+    with pytest.raises(UsageError, match="--on-leak"):
+        words_of(command)
+
+
+def test_words_and_no_shell() -> None:
+    assert words_of("echo 'a b' $HOME; true") == ["echo", "a b", "$HOME;", "true"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "suite", "code", "called"),
+    [("glm-5.3", "check", ExitCode.VIOLATION, True), ("healthy", "smoke", ExitCode.PASS, False)],
+)
+def test_the_command(
+    scenario: str, suite: str, code: ExitCode, called: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / "hook.py"
+    told = tmp_path / "told.json"
+    script.write_text(f"{KEEP}\nprint('paged')\nsys.exit(9)")
+    ended = kvcanary(
+        tmp_path,
+        "check",
+        f"lab:{scenario}?context=4096",
+        "--suite",
+        suite,
+        "-o",
+        "json",
+        "--on-leak",
+        f"{sys.executable} {script} {told}",
+    )
+    assert ended.code == code
+    record = json.loads(ended.out)  # nothing else on standard output
+    assert told.exists() is called
+    if called:
+        said = json.loads(told.read_text())
+        assert said["exit_code"] == code
+        assert said["findings"]
+        assert {f["severity"] for f in said["findings"]} == {"leak"}
+        assert said["headline"] == record["verdict"]["headline"]
+        assert "failed: it ended with 9" in ended.err
+
+
+def test_a_hook_that_is_not_there_stops_the_run_before_it_starts(tmp_path: Path) -> None:
+    ended = kvcanary(tmp_path, "check", "lab:healthy", "--on-leak", "no-such-command-here")
+    assert ended.code == 2
+    assert "there is no such command" in ended.err
+    assert not (tmp_path / "state").exists()
