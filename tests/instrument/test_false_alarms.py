@@ -7,7 +7,9 @@ from tests.instrument.false_alarms import HABITS, outcome, setups
 from tests.instrument.lab_runs import Setup
 
 
-@pytest.mark.parametrize("setup", setups(len(HABITS), 1_000), ids=lambda s: "+".join(s.habits))
+@pytest.mark.parametrize(
+    "setup", list(setups(len(HABITS), 1_000)), ids=lambda s: "+".join(s.habits)
+)
 def test_a_healthy_lab_is_not_accused(setup: Setup) -> None:
     result = outcome(setup)
     assert result.findings == ()
