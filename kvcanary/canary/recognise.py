@@ -6,6 +6,7 @@ is for ``kvcanary.detect`` to say.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -180,10 +181,11 @@ class Recogniser:
 
     def _unverified(self, folded: str) -> int:
         """Code-shaped strings that are neither ours nor a slip of the pen in one of ours."""
-        shaped = (squash(match[0])[len(PREFIX) :] for match in _CODE_SHAPED.finditer(folded))
+        shaped = Counter(squash(string)[len(PREFIX) :] for string in _CODE_SHAPED.findall(folded))
         return sum(
-            self._codes.read(characters) is None and not self._index.has_near(characters)
-            for characters in shaped
+            count
+            for characters, count in shaped.items()
+            if self._codes.read(characters) is None and not self._index.has_near(characters)
         )
 
     # -- words -------------------------------------------------------------------------------------

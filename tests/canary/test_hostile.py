@@ -133,6 +133,13 @@ def test_a_flood_costs_a_bounded_number_of_steps(
     assert requests <= {prompt.number for prompt in PROMPTS}
 
 
+@pytest.mark.parametrize("name", ["prefixes", "written prefixes", "one code"])
+def test_the_same_string_is_verified_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    SCENE.recogniser.read(FLOODS[name].replace("KVC-", "KVC"), own=0)
+    assert counted.times["CodeMaker.read"] <= 20
+
+
 @pytest.mark.parametrize("name", ["slot words", "own phrases"])
 def test_an_answer_that_was_not_read_to_its_end_says_so(name: str) -> None:
     assert not SCENE.recogniser.read(FLOODS[name], own=0).complete

@@ -375,6 +375,21 @@ def test_three_slot_words_tell_nothing(owner: int, begin: int, count: int) -> No
     assert seen.phrase_windows == 0
 
 
+@given(numbers, st.integers(0, 10**6), st.integers(1, 5))
+def test_the_same_bytes_in_other_alphabets_are_no_phrase(
+    owner: int, begin: int, shift: int
+) -> None:
+    stream = PROMPTS[owner].stream
+    slot = begin % (len(stream) - 6)
+    words = (
+        lexicon().slots[(slot + at + shift) % 6][byte]
+        for at, byte in enumerate(stream[slot : slot + 6])
+    )
+    seen = RECOGNISER.read(" ".join(words))
+    assert seen.phrases == ()
+    assert seen.phrase_windows == 3
+
+
 def test_a_short_foreign_phrase_is_found_though_it_begins_like_own_text() -> None:
     """In a long prompt every fourth pair of words occurs by chance; a reader's own must not hide it."""
     scene = Scene()
@@ -431,6 +446,8 @@ def test_two_words_of_a_name_or_its_words_in_another_order_are_no_name() -> None
     for tenant in SCENE.cast.tenants:
         first, second, third = tenant.name.split()
         for text in (f"{first} {second}", f"{second} {third}", f"{second} {first} {third}"):
+            assert RECOGNISER.read(text).names == frozenset()
+        for text in (f"{first} {second} {second}", f"{first} {third} {third}"):
             assert RECOGNISER.read(text).names == frozenset()
         assert RECOGNISER.read(f"{first} of {second} {third}").names == frozenset()
 
