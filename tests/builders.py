@@ -7,6 +7,7 @@ from kvcanary.deployment.facts import Facts, Role, Worker
 from kvcanary.record.exchange import Exchange, ForeignText, Form, Nulls, Purpose, Recall
 from kvcanary.record.run import RunInfo, RunRecord
 from kvcanary.record.scale import Scale
+from kvcanary.record.simulation import Simulation
 from kvcanary.verdict.findings import Finding, Severity
 
 RUN = 0x0ABCDEF
@@ -161,7 +162,21 @@ def healthy(**fields: Any) -> RunRecord:
         *readers(20, "control", tokens=8_000, purpose=Purpose.CONTROL),
         *decoys(),
     ]
+    fields.setdefault("simulations", simulations(4))
     return record(*fields.pop("exchanges", sent), **fields)
+
+
+def simulations(recognised: int, answered: int = 4) -> tuple[Simulation, ...]:
+    """Simulated leaks, of which the first ``recognised`` gave the name away."""
+    return tuple(
+        Simulation(
+            number=60 + 2 * index,
+            with_question=bool(index % 2),
+            answered=True,
+            surfaced=(Form.NAME,) if index < recognised else (),
+        )
+        for index in range(answered)
+    )
 
 
 def finding(**fields: Any) -> Finding:

@@ -1,5 +1,7 @@
 """``kvcanary explain``: the documentation's own text about one thing that kvcanary says."""
 
+from collections.abc import Iterable
+
 import click
 
 from kvcanary.errors import UsageError
@@ -18,19 +20,31 @@ def explain(identifier: str | None) -> int:
         click.echo("\n".join(sections))
         return 0
     known = {name.removeprefix("exit "): text for name, text in sections.items()} | sections
-    if identifier not in known:
-        import difflib
-
-        nearest = difflib.get_close_matches(identifier, list(known), n=1, cutoff=0.0)
-        raise UsageError(
-            f"There is nothing to explain under `{identifier}`; did you mean `{nearest[0]}`? "
-            "`kvcanary explain` lists everything."
-        )
+    _require(identifier, known)
     from rich.console import Console
     from rich.markdown import Markdown
 
     Console().print(Markdown(known[identifier]))
     return 0
+
+
+def require_known(rules: Iterable[str]) -> None:
+    """Raises UsageError for a rule that kvcanary does not have: a misspelt waiver waives nothing."""
+    sections = _sections()
+    for rule in rules:
+        _require(rule, sections)
+
+
+def _require(identifier: str, known: Iterable[str]) -> None:
+    names = list(known)
+    if identifier not in names:
+        import difflib
+
+        nearest = difflib.get_close_matches(identifier, names, n=1, cutoff=0.0)
+        raise UsageError(
+            f"There is no `{identifier}`; did you mean `{nearest[0]}`? "
+            "`kvcanary explain` lists everything."
+        )
 
 
 def _sections() -> dict[str, str]:

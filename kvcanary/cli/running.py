@@ -209,6 +209,7 @@ async def run(
     resume: "RunRecord | None" = None,
 ) -> "Result":
     """One run as chosen, with its lab if it has one."""
+    from kvcanary.cli.explain import require_known
     from kvcanary.cli.targets import opened
     from kvcanary.probing.buying import Budget
     from kvcanary.probing.endpoint import Api, Endpoint, SecretKey
@@ -219,6 +220,7 @@ async def run(
 
     key = os.environ.get(choices.api_key_env)
     waivers = load_yaml(choices.waivers, Waivers).waivers if choices.waivers else ()
+    require_known(waiver.rule for waiver in waivers)
     async with opened(choices.target) as place:
         endpoint = Endpoint(
             base_url=place.base_url,

@@ -1,6 +1,9 @@
 """Capacity: can every worker hold the longest request that the deployment promises?"""
 
+from collections.abc import Sequence
+
 from kvcanary.deployment.facts import Facts, Role
+from kvcanary.record.exchange import Exchange
 from kvcanary.verdict.findings import Finding, Severity
 
 
@@ -70,6 +73,44 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
             )
         )
     return tuple(found)
+
+
+def refused_within_promise(
+    exchanges: Sequence[Exchange], facts: Facts | None
+) -> tuple[Finding, ...]:
+    """Clean refusals of requests that the promised context has room for: honest, and a broken promise."""
+    context = facts.context_tokens if facts else None
+    if context is None:
+        return ()
+    refused = [
+        e
+        for e in exchanges
+        if e.outcome == "refused"
+        and e.planned_tokens
+        and e.planned_tokens + e.max_tokens <= context
+    ]
+    if not refused:
+        return ()
+    limits = sorted(
+        {e.refusal.limit_tokens for e in refused if e.refusal and e.refusal.limit_tokens}
+    )
+    named = f"; limit named: {', '.join(f'{n:,}' for n in limits)}" if limits else ""
+    return (
+        Finding(
+            rule="capacity/refused-within-promise",
+            severity=Severity.CAPACITY,
+            stratum=refused[0].group,
+            title=f"{len(refused)} requests within the promised context ({context:,} tokens) were refused",
+            evidence=tuple(
+                f"request {e.number} ({e.group}): {e.planned_tokens:,} tokens and {e.max_tokens} of output, "
+                f"HTTP {e.status}{named}"
+                for e in refused
+            ),
+            remedy="Promise what is served: lower the context limit of the front door to the limit that the "
+            "refusals name, or give the workers the memory.",
+            exchanges=tuple(e.number for e in refused),
+        ),
+    )
 
 
 def assessed(facts: Facts) -> bool:

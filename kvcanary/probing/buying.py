@@ -1,8 +1,9 @@
-"""Prices, and what to buy within a budget: the most danger per token first.
+"""Prices, and what to buy within a budget.
 
-A reader's danger is its step's, divided by its place in the stratum: the first answer in a stratum tells
-most. So a budget too small for everything buys one answer of each dangerous length before a second one
-of any, and the least useful plan is one fill and one request in the window.
+First what makes a plan useful at all: one answer of the most dangerous length that can be paid for, then
+the fill before it, then one answer of the control. Then the most danger per token: a reader's danger is its
+step's, divided by its place in the stratum, since the first answer in a stratum tells most. So the least
+useful plan is one fill and one request in the window.
 """
 
 from collections.abc import Iterable, Sequence
@@ -124,8 +125,15 @@ def buy(plan: Plan, budget: Budget, calibration: Calibration) -> Plan:
     """The plan within the budget; what was not bought is said in ``skipped``."""
     bought: dict[int, list[Planned]] = {}
     notes: dict[str, str] = {}
+    controls = {index for index, stage in enumerate(plan.stages) if _is_control(stage)}
+    readers_bought = not any(
+        not stage.hold and index not in controls for index, stage in enumerate(plan.stages)
+    )
     tokens, seconds = 0, 0.0
-    for item in sorted(_items(plan, calibration), key=lambda i: -i.danger / max(1, i.tokens)):
+    for item in _in_order(plan, _items(plan, calibration)):
+        if item.stage in controls and not readers_bought:
+            notes[plan.stages[item.stage].group] = "not bought: a control of nothing"
+            continue
         stage = plan.stages[item.stage]
         longest = max(charged([e]) for e in item.exchanges)
         if budget.tokens_per_minute and longest > budget.tokens_per_minute:
@@ -140,6 +148,7 @@ def buy(plan: Plan, budget: Budget, calibration: Calibration) -> Plan:
         if _beyond(tokens + item.tokens, budget.tokens) or _beyond(seconds + cost, budget.seconds):
             notes[stage.group] = "not bought: beyond the budget"
             continue
+        readers_bought = readers_bought or (not stage.hold and item.stage not in controls)
         bought.setdefault(item.stage, []).extend(item.exchanges)
         tokens, seconds = tokens + item.tokens, seconds + cost
     stages, skipped = [], list(plan.skipped)
@@ -153,6 +162,24 @@ def buy(plan: Plan, budget: Budget, calibration: Calibration) -> Plan:
         if missing:
             skipped.append(f"{stage.group}: {missing} of its requests {notes[stage.group]}")
     return replace(plan, stages=tuple(stages), skipped=tuple(skipped))
+
+
+def _in_order(plan: Plan, items: Sequence[_Item]) -> list[_Item]:
+    """Readers of each length by danger, the fill, a control; then what has the most danger per token."""
+    first: dict[int, _Item] = {}
+    for item in items:
+        first.setdefault(item.stage, item)
+    fills = [i for i in first.values() if plan.stages[i.stage].hold]
+    controls = [i for i in first.values() if _is_control(plan.stages[i.stage])]
+    readers = [i for i in first.values() if i not in fills and i not in controls]
+    readers.sort(key=lambda i: -i.danger)
+    useful = [*readers[:1], *fills, *controls]
+    rest = sorted((i for i in items if i not in useful), key=lambda i: -i.danger / max(1, i.tokens))
+    return [*useful, *rest]
+
+
+def _is_control(stage: Stage) -> bool:
+    return any(e.purpose is Purpose.CONTROL for e in stage.exchanges)
 
 
 def _items(plan: Plan, calibration: Calibration) -> list[_Item]:

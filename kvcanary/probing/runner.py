@@ -27,13 +27,12 @@ from kvcanary.probing.sender import Letter, Sender
 from kvcanary.probing.simulate import simulate
 from kvcanary.probing.sizing import Calibration, TooShort
 from kvcanary.probing.stopped import Stopped
-from kvcanary.record.exchange import Exchange, Purpose
+from kvcanary.record.exchange import DECOYS, Exchange, Purpose
 from kvcanary.record.run import RunRecord
 from kvcanary.telemetry.meter import Meter
 from kvcanary.verdict.findings import Severity
+from kvcanary.verdict.judge import unshown
 
-LEAST_SIMULATION = 2_048
-"""Context that a simulated leak needs."""
 SETUP_SECONDS = 120.0
 """Longest wait for a short request: the first inference may compile for 40 s."""
 
@@ -42,6 +41,8 @@ EXTRA_PER_PAIR = 2
 ALONE = (Purpose.READER, Purpose.CONTROL, Purpose.CONFIRMATION)
 """Sent one at a time where workers' counters are to tell whom they met."""
 
+SHOWN_AGAIN = 2
+"""Confirmations of a stratum after which a part that none of its answers showed is given up."""
 UNRECORDED = 64
 """Numbers that a run which was killed may have used for requests it did not come to record."""
 
@@ -181,8 +182,7 @@ class Runner:
         await self._decoy(Purpose.DECOY_BEFORE)
         if self._facts.context_tokens is None:
             await self._find_context(self._calibration)
-        if self._context >= LEAST_SIMULATION:
-            await simulate(self._sender, self._numbers, self._short_deadline)
+        await simulate(self._sender, self._numbers, self._context, self._short_deadline)
         return self._calibration
 
     async def _find_context(self, calibration: Calibration) -> None:
@@ -207,8 +207,18 @@ class Runner:
         if found is None or self._facts.limit_tokens is not None:
             return
         self._sender.listener.phase("boundary", HALVINGS, HALVINGS * found.lost_tokens)
-        narrowed = await narrow(found, self._ask_at)
+        narrowed = await narrow(found, self._ask_at_if_affordable)
         self._sender.journal.append("boundary", narrowed)
+
+    def _affords(self, tokens: int) -> bool:
+        """Whether the budget still has room for a prompt that the plan did not name."""
+        limit = self._budget.tokens
+        calibrating = (Purpose.CALIBRATION, *DECOYS, Purpose.CONFIRMATION)
+        spent = sum(e.length_tokens for e in self._sender.exchanges if e.purpose not in calibrating)
+        return limit is None or spent + tokens <= limit
+
+    async def _ask_at_if_affordable(self, tokens: int) -> Exchange | None:
+        return await self._ask_at(tokens) if self._affords(tokens) else None
 
     async def _ask_at(self, tokens: int) -> Exchange | None:
         return await self._send(
@@ -299,6 +309,8 @@ class Runner:
         readers = [p for p in stage.exchanges if p.purpose is Purpose.READER]
         unmet = set(map(str, meter.topology.pairs))
         for extra in range(EXTRA_PER_PAIR * len(meter.topology.pairs) if readers else 0):
+            if not self._affords(readers[0].tokens):
+                break
             mine = (e for e in self._sender.exchanges if e.group == stage.group)
             met = {str(e.met) for e in mine if e.met and e.kept}
             if not unmet - met:
@@ -341,11 +353,21 @@ class Runner:
 
     async def _confirm(self) -> None:
         """Losses are sent again with fresh text until they are explained or condemned: all are recorded."""
-        while lost := ownership.again(self._sender.exchanges):
+        while lost := ownership.again(self._sender.exchanges) or self._unshown():
             tokens = sum(e.length_tokens for e in lost)
             self._sender.listener.phase("confirmation", len(lost), tokens)
             for exchange in lost:
                 await self._send(self._fresh(exchange))
+
+    def _unshown(self) -> tuple[Exchange, ...]:
+        """A part that no answer of a stratum showed is asked for once more, where the last page was kept: a
+        model that slipped twice shows it then, one that cannot find it at this length does not."""
+        return tuple(
+            next(e for e in group.members if e.asked is positions[0] and e.read)
+            for group, positions in unshown(self._sender.exchanges)
+            if group.confirmations < SHOWN_AGAIN
+            and all(e.kept for e in group.members if e.asked is Position.END and e.read)
+        )
 
     def _fresh(self, exchange: Exchange) -> Planned:
         return Planned(

@@ -20,19 +20,29 @@ from kvcanary.record.simulation import Simulation
 
 PAGE_WORDS = 60
 """About as many words as a page of 64 tokens holds."""
-PAGES = 16
+PAGES, LEAST_PAGES = 16, 4
+PAGE_ROOM = 90
+"""Tokens that a page's words take at most, with room for a question."""
 OUTPUT = 128
 LEAST_CODE = 8
 LEAST_PHRASE = 6
 """Extents that the detector would call a leak by themselves."""
 
 
-async def simulate(sender: Sender, numbers: Iterator[int], deadline_seconds: float) -> None:
-    """Send the simulated leaks and journal what was recognised in each answer."""
+async def simulate(
+    sender: Sender, numbers: Iterator[int], context_tokens: int, deadline_seconds: float
+) -> None:
+    """Send the simulated leaks and journal what was recognised in each answer.
+
+    Nothing is sent where the context has no room for ``LEAST_PAGES``.
+    """
+    pages = min(PAGES, (context_tokens - OUTPUT) // PAGE_ROOM)
+    if pages < LEAST_PAGES:
+        return
     for with_question in (False, True, False, True):
         number, planted = next(numbers), next(numbers)
         source = sender.prompt(planted, SIMULATED, SOURCE_SHAPE, Position.END)
-        text = _fragments(source, seed=number)
+        text = _fragments(source, pages, seed=number)
         if with_question:
             asker = sender.prompt(number, CALIBRATOR, Shape(0, 0, 0), Position.END)
             text = f"{text} {asker.answer_lead}"
@@ -61,11 +71,11 @@ async def simulate(sender: Sender, numbers: Iterator[int], deadline_seconds: flo
         )
 
 
-def _fragments(source: CanaryPrompt, seed: int) -> str:
-    """Pages of the text, out of order; codes, names and sentences are cut wherever a page ends."""
+def _fragments(source: CanaryPrompt, count: int, seed: int) -> str:
+    """``count`` pages of the text, out of order; codes, names and sentences are cut wherever a page ends."""
     words = source.text().split(" ")
     pages = [" ".join(words[at : at + PAGE_WORDS]) for at in range(0, len(words), PAGE_WORDS)]
-    return " ".join(random.Random(seed).sample(pages, min(PAGES, len(pages))))
+    return " ".join(random.Random(seed).sample(pages, min(count, len(pages))))
 
 
 def _forms(seen: Sightings, source: CanaryPrompt) -> Iterator[Form]:

@@ -31,8 +31,8 @@ class FirstToken(Recorded):
     samples: int
 
     def seconds(self, tokens: int) -> float:
-        """Expected first-token time of a prompt."""
-        return max(0.0, self.base_seconds + self.per_token_seconds * tokens)
+        """First-token time of a prompt at most, by the upper end of the interval: a price to count on."""
+        return max(0.0, self.base_seconds) + self.high_per_token_seconds * tokens
 
 
 class FormCount(Recorded):

@@ -49,4 +49,4 @@ def print_plan(console: Console, note: PlanNote, record: RunRecord | None) -> No
 def _duration(seconds: float | None) -> str:
     if seconds is None:
         return "unknown"
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+    return f"< {seconds:.0f} s" if seconds < 120 else f"< {seconds / 60:.1f} min"

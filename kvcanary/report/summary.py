@@ -15,6 +15,9 @@ from kvcanary.verdict.claims import Claim, Status, Stratum, Verdict
 from kvcanary.verdict.findings import Finding, Severity
 
 MAX_EVIDENCE = 6
+UNKNOWN_WORKERS = (
+    "which workers were met, and whether any restarted, is unknown: none was discovered"
+)
 ONE_KEY = "one API key: mix-ups between keys and accounts were not tested"
 MAX_TEXT = 2_000
 MAX_NAME = 200
@@ -165,6 +168,12 @@ def _worth(record: RunRecord, verdict: Verdict) -> Iterator[RenderableType]:
         for skipped in record.plan.skipped:
             yield Text(f"  not tested: {skipped}", "yellow")
     yield Text(f"  {ONE_KEY}", "dim")
+    if record.topology is None:
+        yield Text(f"  {UNKNOWN_WORKERS}", "dim")
+    if any(e.answerer.as_asked is False for e in record.exchanges):
+        yield Text(
+            "  answers name another model than was asked for: an alias, or a fallback", "yellow"
+        )
     bystanders = [e for e in record.exchanges if e.purpose is Purpose.BYSTANDER]
     if bystanders:
         right = sum(e.kept for e in bystanders)

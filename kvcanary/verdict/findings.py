@@ -16,6 +16,10 @@ class Severity(StrEnum):
     DEGRADED = "degraded"
 
 
+FAILING = frozenset(Severity) - {Severity.DEGRADED}
+"""Severities that make a claim fail; the rest is a warning."""
+
+
 class Finding(Recorded):
     """``rule`` is stable; ``stratum`` names the exchanges it is about."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvcanary.canary.prompt import Position
 from kvcanary.detect import (
     accounting,
     availability,
@@ -15,17 +16,14 @@ from kvcanary.detect import (
 )
 from kvcanary.record.exchange import DECOYS, Exchange, Purpose
 from kvcanary.record.run import RunRecord
-from kvcanary.verdict.claims import Claim, ClaimName, ExitCode, PairCount, Status, Stratum, Verdict
-from kvcanary.verdict.exposure import exposure_of
-from kvcanary.verdict.findings import Finding, Severity
-from kvcanary.verdict.statistics import upper_bound
+from kvcanary.verdict.claims import Claim, ClaimName, ExitCode, Status, Stratum, Verdict
+from kvcanary.verdict.findings import FAILING, Finding, Severity
+from kvcanary.verdict.headline import headline
+from kvcanary.verdict.strata import leak_bound, strata_of
 from kvcanary.verdict.waivers import apply_waivers
 
 WARNINGS = frozenset({"isolation/unverified-code"})
 """Rules that never change a claim: whoever pastes a foreign code must not be able to block a roll-out."""
-FAILING = frozenset(Severity) - {Severity.DEGRADED}
-"""Severities that make a claim fail; the rest is a warning."""
-
 CLAIM_OF_RULE = {
     "ownership": ClaimName.OWNERSHIP,
     "isolation": ClaimName.ISOLATION,
@@ -51,11 +49,11 @@ class Judged:
 def judge(record: RunRecord, required: Sequence[ClaimName]) -> Judged:
     """Detect, claim, conclude."""
     found = apply_waivers(_findings(record), record.info.waivers, record.info.started_at)
-    strata = _strata(record, found)
+    strata = strata_of(record, found)
     decoys = [e for e in record.exchanges if e.purpose in DECOYS]
     state = _State(record, found, strata, decoys)
     claims = tuple(
-        Claim(name=name, status=status, required=name in required, text=text)
+        Claim(name=name, status=status, required=name in required, text=text + state.waived(name))
         for name, (status, text) in {
             ClaimName.OWNERSHIP: state.ownership(),
             ClaimName.ISOLATION: state.isolation(),
@@ -68,13 +66,27 @@ def judge(record: RunRecord, required: Sequence[ClaimName]) -> Judged:
     verdict = Verdict(
         status=status,
         exit_code=code,
-        headline=_headline(status, claims, strata, found, record),
+        headline=headline(status, claims, strata, found, record),
         claims=claims,
         strata=strata,
         decoys_sent=len(decoys),
         decoys_seen=sum(bool(e.decoy_seen) for e in decoys),
     )
     return Judged(found, verdict)
+
+
+def unshown(
+    exchanges: Sequence[Exchange],
+) -> tuple[tuple[ownership.Group, tuple[Position, ...]], ...]:
+    """Strata of readers with the parts of their prompts of which no answer showed that they were read."""
+    found = []
+    for group in ownership.measure(exchanges):
+        read = [e for e in group.members if e.read and e.purpose is not Purpose.BYSTANDER]
+        if any(e.purpose is Purpose.READER for e in read):
+            asked = dict.fromkeys(e.asked for e in read)
+            missing = tuple(p for p in asked if not any(e.kept for e in read if e.asked is p))
+            found += [(group, missing)] if missing else []
+    return tuple(found)
 
 
 def _conclude(claims: Sequence[Claim], *, sound: bool) -> tuple[Status, ExitCode]:
@@ -94,67 +106,13 @@ def _findings(record: RunRecord) -> tuple[Finding, ...]:
         found += foreign.findings(exchanges, record.scale)
     if facts:
         found += capacity.findings(facts)
+        found += capacity.refused_within_promise(exchanges, facts)
         found += refusal.findings(exchanges, facts)
     found += accounting.findings(exchanges)
     found += identity.findings(exchanges, facts, record.facts_after)
     found += first_token.findings(exchanges)
     found += availability.findings(exchanges, facts.limit_tokens if facts else None)
     return tuple(sorted(found, key=lambda f: (_ORDER.index(f.severity), f.odds or 0.0, f.rule)))
-
-
-def _strata(record: RunRecord, found: Sequence[Finding]) -> tuple[Stratum, ...]:
-    groups = {group.name: group for group in ownership.measure(record.exchanges)}
-    names = dict.fromkeys(
-        e.group
-        for e in record.exchanges
-        if e.purpose not in (Purpose.CALIBRATION, *DECOYS, Purpose.CONFIRMATION, Purpose.LADDER)
-    )
-    strata = []
-    for name in names:
-        members = [e for e in record.exchanges if e.group == name]
-        group = groups.get(name)
-        measured, lost = (len(group.measured), len(group.losing)) if group else (0, 0)
-        leaking = {n for f in found if f.severity is Severity.LEAK for n in f.exchanges}
-        foreign_answers = sum(e.number in leaking for e in members)
-        bad = max(lost, min(foreign_answers, measured))
-        pairs = _pairs(record, group) if members[0].purpose is Purpose.READER else ()
-        bounds = [upper_bound(p.lost, p.measured) for p in pairs if p.measured]
-        lengths = [e.length_tokens for e in members]
-        exposure = exposure_of(record, members)
-        strata.append(
-            Stratum(
-                name=name,
-                purpose=members[0].purpose.value,
-                path=f"{members[0].api}, {'streaming' if members[0].stream else 'whole'}",
-                shortest_tokens=min(lengths),
-                longest_tokens=max(lengths),
-                sent=len(members),
-                refused=sum(e.outcome == "refused" for e in members),
-                measured=measured,
-                lost=lost,
-                foreign=foreign_answers,
-                pairs=pairs,
-                bound=max([upper_bound(bad, measured), *bounds]) if measured else None,
-                exposure=exposure.kind,
-                exposed_tokens=exposure.tokens,
-                exposure_note=exposure.note,
-            )
-        )
-    return tuple(strata)
-
-
-def _pairs(record: RunRecord, group: ownership.Group | None) -> tuple[PairCount, ...]:
-    """The stratum by pairs of workers; nothing where there is one pair or none is known."""
-    topology = record.topology
-    if topology is None or group is None or len(topology.pairs) < 2:
-        return ()
-    counts = []
-    for pair in topology.pairs:
-        met = [e for e in group.measured if e.met == pair]
-        counts.append(
-            PairCount(pair=str(pair), measured=len(met), lost=sum(not e.kept for e in met))
-        )
-    return tuple(counts)
 
 
 class _State:
@@ -168,7 +126,6 @@ class _State:
         decoys: Sequence[Exchange],
     ) -> None:
         self._record, self._strata, self._decoys = record, strata, decoys
-        self._groups = ownership.measure(record.exchanges)
         self._found = found
         self._readers = [s for s in strata if s.purpose in ("reader", "control", "bystander")]
 
@@ -181,15 +138,19 @@ class _State:
         return min(mine, key=lambda f: f.waived is not None, default=None)
 
     def _failed(self, claim: ClaimName) -> tuple[Status, str] | None:
-        """What the worst finding makes of a claim; one that is waived fails nothing and is said."""
+        """What the worst finding makes of a claim; a claim whose findings are all waived is judged as if
+        they were not there."""
         worst = self._worst(claim)
-        if worst is None or (worst.waived and worst.severity not in FAILING):
+        if worst is None or worst.waived:
             return None
-        if worst.waived:
-            return Status.PASS, f"waived {worst.waived} ({worst.title})"
         if worst.severity in FAILING:
             return Status.FAIL, worst.title
         return Status.INCONCLUSIVE, worst.title
+
+    def waived(self, claim: ClaimName) -> str:
+        """What is waived of a claim, to be said with its verdict."""
+        mine = [f for f in self._found if f.waived and CLAIM_OF_RULE[f.rule.split("/")[0]] is claim]
+        return "".join(f"; waived {f.waived} ({f.title})" for f in mine)
 
     def _unfinished(self) -> str | None:
         if self._record.stopped:
@@ -214,7 +175,7 @@ class _State:
             if s.measured < s.sent - s.refused
         ]
         measured = [s for s in self._readers if s.measured and s.purpose != "bystander"]
-        if not measured:
+        if not measured or not self._long_ones_tested():
             return Status.INCONCLUSIVE, self._nothing_measured()
         if unmeasured:
             return Status.INCONCLUSIVE, f"not all strata could be measured: {', '.join(unmeasured)}"
@@ -234,6 +195,18 @@ class _State:
                 else ""
             )
         )
+
+    def _long_ones_tested(self) -> bool:
+        """A reader was measured; or all were refused as they had to be, and the control below the limit,
+        then the longest that is served, was."""
+        readers = [s for s in self._strata if s.purpose == "reader"]
+        if any(s.measured for s in readers):
+            return True
+        facts = self._record.facts
+        due = refusal.over_limit(self._record.exchanges, facts) if facts else ()
+        sent = sum(s.sent for s in readers)
+        refused = sum(e.outcome == "refused" for e in due)
+        return bool(sent) and refused == sent
 
     def _bound_missed(self, measured: Sequence[Stratum]) -> str | None:
         """A suite may ask for a bound: too few answers, or too many slips, do not reach it."""
@@ -269,19 +242,12 @@ class _State:
         return None
 
     def _unshown(self) -> str | None:
-        """Parts of long prompts of which no answer showed that they were read: weak with length, this model
-        says as little about its own pages there as about anybody's."""
-        for group in self._groups:
-            readers = [e for e in group.members if e.read and e.purpose is not Purpose.BYSTANDER]
-            if all(e.purpose is not Purpose.READER for e in readers):
-                continue
-            asked = dict.fromkeys(e.asked for e in readers)
-            missing = [p for p in asked if not any(e.kept for e in readers if e.asked is p)]
-            if missing:
-                return (
-                    f"in `{group.name}` no answer kept the label at its {' or '.join(missing)}: this model may "
-                    "not find it at that length, and whether those pages were its own was not shown"
-                )
+        """A model that is weak with length says as little about its own pages there as about anybody's."""
+        for group, positions in unshown(self._record.exchanges):
+            return (
+                f"in `{group.name}` no answer kept the label at its {' or '.join(positions)}: this model may "
+                "not find it at that length, and whether those pages were its own was not shown"
+            )
         return None
 
     def _nothing_measured(self) -> str:
@@ -290,6 +256,17 @@ class _State:
             return (
                 "every answer ended inside its reasoning before it came to the label: "
                 "turn thinking off for this test"
+            )
+        readers = [e for e in self._record.exchanges if e.purpose is Purpose.READER]
+        refused = [e for e in readers if e.outcome == "refused"]
+        if readers and len(refused) == len(readers):
+            limits = {e.refusal.limit_tokens for e in refused if e.refusal}
+            named = ", ".join(f"{limit:,}" for limit in sorted(filter(None, limits)))
+            return f"every long prompt was refused (limit named: {named or 'none'} tokens)"
+        if not readers and answered:
+            return (
+                "no long prompt was in the plan: the budget (--tokens, --minutes, --tpm) bought none; "
+                "`kvcanary plan` shows the prices"
             )
         if not any(e.kept for e in answered):
             return (
@@ -312,11 +289,8 @@ class _State:
                 "recognised, so foreign text might not be seen either"
             )
         judged = [e for e in self._record.exchanges if e.answer_characters]
-        if not any(e.purpose in (Purpose.READER, Purpose.CONTROL) for e in judged):
-            return (
-                Status.INCONCLUSIVE,
-                "no long prompt was answered, so no answer could be searched",
-            )
+        if not self._long_ones_tested() and not any(e.purpose is Purpose.READER for e in judged):
+            return Status.INCONCLUSIVE, self._nothing_measured()
         if unmet := self._unmet():
             return Status.INCONCLUSIVE, unmet
         exposed = [
@@ -324,8 +298,8 @@ class _State:
         ]
         if not exposed:
             return Status.INCONCLUSIVE, (
-                "no page that was read is known to have had another owner before: "
-                "the pool could not be filled, or its size and use are unknown"
+                "no page that was read is known to have had another owner before: the fill was not bought "
+                "or not reached, or the pool's size and use are unknown"
             )
         partly = [e.number for e in judged if not e.nulls.complete]
         if partly:
@@ -339,27 +313,26 @@ class _State:
             return Status.INCONCLUSIVE, f"no answer came in {', '.join(silent)}"
         simulated = [s for s in self._record.simulations if s.answered]
         recognised = sum(s.recognised for s in simulated)
-        if simulated and not recognised:
+        if not simulated:
+            return Status.INCONCLUSIVE, (
+                "no simulated leak was answered, so nobody knows whether this model would give one away"
+            )
+        if not recognised:
             return Status.INCONCLUSIVE, (
                 f"this model gives nothing away: of {len(simulated)} simulated leaks none was recognised, "
                 "so a real one might not be either (ownership does not depend on it)"
             )
+        bound = leak_bound(self._record, self._strata)
+        wanted = self._record.info.bound
+        if wanted is not None and bound > wanted:
+            return Status.INCONCLUSIVE, (
+                f"the suite wants a rate of leaks below {wanted:.0%}; it is shown to be below {bound:.0%}"
+            )
         return Status.PASS, (
-            f"no text of another request in {len(judged)} answers; "
-            f"{seen} of {len(self._decoys)} decoys recognised"
-            + self._isolation_power(recognised, len(simulated))
+            f"no text of another request in {len(judged)} answers; over pages that others had owned: "
+            f"{', '.join(f'`{s.name}`' for s in exposed)}; {seen} of {len(self._decoys)} decoys and "
+            f"{recognised} of {len(simulated)} simulated leaks recognised"
         )
-
-    def _isolation_power(self, recognised: int, simulated: int) -> str:
-        """The worst stratum's bound, discounted by how many simulated leaks were recognised."""
-        bounds = [s.bound for s in self._strata if s.bound is not None and s.exposed_tokens]
-        if not simulated or not bounds:
-            return ""
-        bound = min(1.0, max(bounds) * simulated / recognised)
-        worth = (
-            "too few answers for a bound" if bound == 1 else f"leak rate below {bound:.0%} at 95 %"
-        )
-        return f"; {recognised} of {simulated} simulated leaks recognised: {worth}"
 
     def capacity(self) -> tuple[Status, str]:
         facts = self._record.facts
@@ -375,6 +348,8 @@ class _State:
         return Status.PASS, (
             f"every worker's pool ({least:,} tokens or more) holds the context limit "
             f"({facts.context_tokens:,}, {facts.context_source})"
+            if least >= (facts.context_tokens or 0)
+            else f"the smallest pool holds {least:,} of {facts.context_tokens:,} tokens, which is waived"
         )
 
     def refusal(self) -> tuple[Status, str]:
@@ -402,27 +377,3 @@ class _State:
         if unfinished or not counted:
             return Status.INCONCLUSIVE, unfinished or "no usage to compare"
         return Status.PASS, f"usage adds up for {len(counted)} answers"
-
-
-def _headline(
-    status: Status,
-    claims: Sequence[Claim],
-    strata: Sequence[Stratum],
-    found: Sequence[Finding],
-    record: RunRecord,
-) -> str:
-    if status is Status.FAIL:
-        return next(f.title for f in found if f.severity in FAILING and not f.waived)
-    if status is Status.INCONCLUSIVE:
-        if record.stopped:
-            return record.stopped
-        unknown = [c.text for c in claims if c.required and c.status is Status.INCONCLUSIVE]
-        return unknown[0] if unknown else "nothing was sent, or no claim is required"
-    bounded = [s for s in strata if s.bound is not None and s.purpose != "bystander"]
-    if not bounded:
-        return "every required claim holds; no answers were compared"
-    worst = max(bounded, key=lambda s: (s.bound or 0.0, s.longest_tokens))
-    return (
-        f"{worst.lost} of {worst.measured} bad at {worst.longest_tokens:,} tokens "
-        f"({worst.path}): rate of bad answers below {worst.bound:.0%} at 95 %, and that is the worst stratum"
-    )

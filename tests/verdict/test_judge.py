@@ -13,7 +13,18 @@ from kvcanary.verdict import judge as module
 from kvcanary.verdict.claims import Claim, ClaimName, ExitCode, Status
 from kvcanary.verdict.findings import Severity
 from kvcanary.verdict.judge import Judged, judge
-from tests.builders import calibration, decoys, exchange, facts, foreign, healthy, readers, worker
+from tests.builders import (
+    calibration,
+    decoys,
+    exchange,
+    facts,
+    foreign,
+    healthy,
+    info,
+    readers,
+    simulations,
+    worker,
+)
 
 REQUIRED = (ClaimName.OWNERSHIP, ClaimName.ISOLATION)
 WATER = HighWater(tokens=97_000, how="measured")
@@ -56,7 +67,8 @@ def test_a_good_run_passes_and_states_its_power() -> None:
         "refusal": "inconclusive",
         "accounting": "pass",
     }
-    assert "0 of 3 bad at 65,000 tokens" in judged.verdict.headline
+    assert "up to 65,000 of 65,536 promised tokens" in judged.verdict.headline
+    assert "`edge` (chat, streaming): 0 of 3 bad" in judged.verdict.headline
     assert "below 63%" in judged.verdict.headline
     (edge,) = (s for s in judged.verdict.strata if s.name == "edge")
     assert (edge.measured, edge.lost, edge.foreign, edge.exposure) == (3, 0, 0, "measured")
@@ -257,3 +269,39 @@ def test_judging_again_from_the_written_record_gives_the_same() -> None:
     for record in (good(), *TAKEN_AWAY.values()):
         again = RunRecord.model_validate_json(record.model_dump_json())
         assert judge(again, REQUIRED) == judge(record, REQUIRED)
+
+
+def test_a_run_without_a_reader_is_no_pass_however_sound_its_control() -> None:
+    """A budget that bought only control and fill tested nothing."""
+    verdict = judge(without(good(), Purpose.READER), REQUIRED).verdict
+    assert verdict.exit_code is ExitCode.INCONCLUSIVE
+    assert "budget" in verdict.headline
+
+
+def test_a_run_whose_readers_were_all_refused_within_the_promise_fails_on_capacity() -> None:
+    refused = {"outcome": "refused", "recall": "not read", "prompt_tokens": None, "status": 400}
+    judged = judge(changed(good(), [Purpose.READER], **refused, answer_characters=0), REQUIRED)
+    assert [f.rule for f in judged.findings] == ["capacity/refused-within-promise"]
+    assert judged.verdict.exit_code is ExitCode.VIOLATION
+    assert claims(judged)["ownership"] == "inconclusive"
+
+
+@pytest.mark.parametrize("simulated", [(), simulations(0)], ids=["none sent", "none recognised"])
+def test_isolation_needs_a_simulated_leak_that_was_recognised(simulated: object) -> None:
+    judged = judge(good(simulations=simulated), REQUIRED)
+    assert claims(judged)["isolation"] == "inconclusive"
+    assert claims(judged)["ownership"] == "pass"
+
+
+def test_the_leak_rate_is_discounted_by_the_simulated_leaks_that_were_missed() -> None:
+    headline = judge(good(simulations=simulations(3)), REQUIRED).verdict.headline
+    assert "bad answers below 63%, of leaks below 84%" in headline
+
+
+def test_a_bound_that_a_suite_asks_for_has_to_be_reached_by_both_claims() -> None:
+    record = good(info=info(bound=0.7), simulations=simulations(3))
+    judged = judge(record, REQUIRED)
+    assert claims(judged)["ownership"] == "pass"
+    assert claims(judged)["isolation"] == "inconclusive"
+    tighter = judge(good(info=info(bound=0.5)), REQUIRED)
+    assert claims(tighter)["ownership"] == "inconclusive"

@@ -1,0 +1,38 @@
+"""The one line that people read: what failed, what is unknown, or what the pass is worth."""
+
+from collections.abc import Sequence
+
+from kvcanary.record.run import RunRecord
+from kvcanary.verdict.claims import Claim, ClaimName, Status, Stratum
+from kvcanary.verdict.findings import FAILING, Finding
+from kvcanary.verdict.strata import leak_bound
+
+
+def headline(
+    status: Status,
+    claims: Sequence[Claim],
+    strata: Sequence[Stratum],
+    found: Sequence[Finding],
+    record: RunRecord,
+) -> str:
+    """The worst stratum of a pass, or the first reason against one."""
+    if status is Status.FAIL:
+        return next(f.title for f in found if f.severity in FAILING and not f.waived)
+    if status is Status.INCONCLUSIVE:
+        if record.stopped:
+            return record.stopped
+        unknown = [c.text for c in claims if c.required and c.status is Status.INCONCLUSIVE]
+        return unknown[0] if unknown else "nothing was sent, or no claim is required"
+    bounded = [s for s in strata if s.bound is not None]
+    if not bounded:
+        return "every required claim holds; no answers were compared"
+    worst = max(bounded, key=lambda s: (s.bound or 0.0, s.longest_tokens))
+    longest = max(s.longest_tokens for s in bounded)
+    context = record.facts.context_tokens if record.facts else None
+    promised = f" of {context:,} promised" if context else ""
+    isolated = any(c.required and c.name is ClaimName.ISOLATION for c in claims)
+    leaks = f", of leaks below {leak_bound(record, strata):.0%}" if isolated else ""
+    return (
+        f"tested up to {longest:,}{promised} tokens; worst stratum `{worst.name}` ({worst.path}): "
+        f"{worst.lost} of {worst.measured} bad, rate of bad answers below {worst.bound:.0%}{leaks} at 95 %"
+    )

@@ -1,0 +1,42 @@
+"""A suite may end at the first leak; others finish."""
+
+import asyncio
+from pathlib import Path
+
+from kvcanary.canary.sitekey import SiteKey
+from kvcanary.lab import Lab, scenario_named
+from kvcanary.probing.endpoint import Endpoint
+from kvcanary.record.run import RunRecord
+from kvcanary.run import Options, run_check
+from kvcanary.verdict.claims import ExitCode
+
+CONTEXT = 8_192
+
+
+async def _check(folder: Path, stop: bool) -> RunRecord:
+    suite = folder / "suite.yaml"
+    suite.write_text(
+        "id: mine\ntitle: Mine\nprobes: [oversize]\nrequires: [ownership]\n"
+        f"stop_on_leak: {str(stop).lower()}\n"
+    )
+    async with Lab(scenario_named("glm-5.3").scaled(context_tokens=CONTEXT)) as lab:
+        options = Options(
+            target="lab:glm-5.3",
+            suite=str(suite),
+            context_tokens=CONTEXT,
+            record=folder / f"{stop}.jsonl",
+            site_key=SiteKey(bytes(range(32))),
+        )
+        return (await run_check(Endpoint(f"{lab.url}/v1", lab.model_name), options)).record
+
+
+def test_it_ends_after_the_stage_that_leaked_and_is_a_violation(tmp_path: Path) -> None:
+    stopped = asyncio.run(_check(tmp_path, stop=True))
+    whole = asyncio.run(_check(tmp_path, stop=False))
+    assert stopped.stopped
+    assert "a leak was found" in stopped.stopped
+    assert "control" not in {e.group for e in stopped.exchanges}
+    assert "control" in {e.group for e in whole.exchanges}
+    for record in (stopped, whole):
+        assert record.verdict
+        assert record.verdict.exit_code is ExitCode.VIOLATION
