@@ -50,7 +50,8 @@ def replay(
     ca_file: str | None,
     quiet: bool,
 ) -> int:
-    """Send the requests behind FINDING of RECORD again: the victims, the control, the readers.
+    """Send the requests behind FINDING of RECORD again: the victims, the control, the readers
+    of its stratum.
 
     \b
     Exit codes:
