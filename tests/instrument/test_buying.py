@@ -156,6 +156,18 @@ def test_one_answer_of_each_dangerous_length_comes_before_a_second_of_any() -> N
     assert [e.group for e in bought.exchanges] == ["window", "window", "edge"]
 
 
+def test_after_the_most_dangerous_answer_danger_is_bought_by_the_token() -> None:
+    """Twice the danger for ten times the price waits."""
+    window, half, quarter = (
+        stage("window", 4, 1_000, 1, 0),
+        stage("half", 2, 1_000, 1, 10),
+        stage("quarter", 1, 100, 1, 20),
+    )
+    bought = buy(Plan((window, half, quarter), ()), Budget(tokens=2_050), TIMED)
+    assert [e.group for e in bought.exchanges] == ["window", "quarter"]
+    assert bought.skipped == ("half: 1 of its requests not bought: beyond the budget",)
+
+
 def test_the_incident_s_least_useful_plan() -> None:
     """A fill and one request in the window, at the size at which it happened, where the pools are known."""
     incident = facts(
