@@ -130,7 +130,7 @@ def buy(plan: Plan, budget: Budget, calibration: Calibration) -> Plan:
         not stage.hold and index not in controls for index, stage in enumerate(plan.stages)
     )
     tokens, seconds = 0, 0.0
-    for item in _in_order(plan, _items(plan, calibration)):
+    for item in _in_order(plan, _items(plan, calibration), budget):
         if item.stage in controls and not readers_bought:
             notes[plan.stages[item.stage].group] = "not bought: a control of nothing"
             continue
@@ -164,14 +164,15 @@ def buy(plan: Plan, budget: Budget, calibration: Calibration) -> Plan:
     return replace(plan, stages=tuple(stages), skipped=tuple(skipped))
 
 
-def _in_order(plan: Plan, items: Sequence[_Item]) -> list[_Item]:
-    """Readers of each length by danger, the fill, a control; then what has the most danger per token."""
+def _in_order(plan: Plan, items: Sequence[_Item], budget: Budget) -> list[_Item]:
+    """The most dangerous reader that can be paid for, the fill, a control; then danger per token."""
     first: dict[int, _Item] = {}
     for item in items:
         first.setdefault(item.stage, item)
     fills = [i for i in first.values() if plan.stages[i.stage].hold]
     controls = [i for i in first.values() if _is_control(plan.stages[i.stage])]
     readers = [i for i in first.values() if i not in fills and i not in controls]
+    readers = [i for i in readers if not _beyond(i.tokens, budget.tokens)]
     readers.sort(key=lambda i: -i.danger)
     useful = [*readers[:1], *fills, *controls]
     rest = sorted((i for i in items if i not in useful), key=lambda i: -i.danger / max(1, i.tokens))

@@ -106,7 +106,8 @@ def _findings(record: RunRecord) -> tuple[Finding, ...]:
         found += foreign.findings(exchanges, record.scale)
     if facts:
         found += capacity.findings(facts)
-        found += capacity.refused_within_promise(exchanges, facts)
+        if not any(f.severity is Severity.CAPACITY for f in found):
+            found += capacity.refused_within_promise(exchanges, facts)
         found += refusal.findings(exchanges, facts)
     found += accounting.findings(exchanges)
     found += identity.findings(exchanges, facts, record.facts_after)

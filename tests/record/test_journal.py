@@ -26,6 +26,8 @@ def write(path: Path, record: RunRecord, *, complete: bool = True) -> Journal:
                 journal.append(kind, value)
         for exchange in record.exchanges:
             journal.append("exchange", exchange)
+        for simulation in record.simulations:
+            journal.append("simulation", simulation)
         for found in record.findings:
             journal.append("finding", found)
         if record.verdict:
