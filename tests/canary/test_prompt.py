@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tracemalloc
+from collections import Counter
 from hashlib import sha256
 from itertools import islice, pairwise
 
@@ -218,6 +219,17 @@ def test_another_key_run_or_nonce_is_another_text(changed: Scene) -> None:
     assert changed.prompt(9).text() != SCENE.prompt(9).text()
     if changed.run.number == SCENE.run.number:
         assert changed.prompt(9).stream != SCENE.prompt(9).stream
+
+
+def test_no_two_requests_have_words_in_common() -> None:
+    """Four slot words in a row are 32 bits: among 60,000 places of 20 requests 0.4 pairs by chance."""
+    places = Counter(
+        prompt.stream[at : at + 4]
+        for prompt in (SCENE.prompt(number, 0, Shape(20, 20, 0)) for number in range(20))
+        for at in range(len(prompt.stream) - 3)
+    )
+    assert len(places) > 57_000
+    assert sum(places.values()) - len(places) <= 4
 
 
 @given(st.integers(0, 16_383), shapes, shapes)

@@ -238,6 +238,15 @@ def test_a_part_beside_a_whole_code_is_found_too(
     assert {code.identity: code.characters for code in seen} == {whole[0]: 16, other[0]: length}
 
 
+@given(planted, planted)
+def test_what_stands_on_both_sides_of_a_code_does_not_become_one(
+    whole: tuple[CodeId, str], other: tuple[CodeId, str]
+) -> None:
+    assume(whole[0] != other[0])
+    seen = RECOGNISER.read(f"{other[1][:6]} {written(whole[1])} {other[1][6:12]}").codes
+    assert [code.identity for code in seen] == [whole[0]]
+
+
 @given(planted, st.integers(0, CODE_CHARACTERS - 1), st.integers(1, 31))
 def test_a_slip_in_an_own_code_is_neither_foreign_nor_unverified(
     code: tuple[CodeId, str], at: int, by: int
