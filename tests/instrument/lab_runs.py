@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+from kvcanary.canary.prompt import RunIdentity
 from kvcanary.canary.sitekey import SiteKey
 from kvcanary.lab import Clock, FreeListPolicy, Lab, Routing, WallClock, scenario_named, with_habit
 from kvcanary.probing.buying import NO_LIMIT, Budget
@@ -21,7 +22,7 @@ from kvcanary.verdict.findings import Severity
 
 T = TypeVar("T")
 SITE_KEY = SiteKey(bytes(range(32)))
-FAST = 5.0
+FAST = 20.0
 """Lab seconds in a second: the lab's waits are not what these tests are about."""
 ACCUSING = {Severity.LEAK, Severity.CORRUPTION, Severity.AVAILABILITY, Severity.ACCOUNTING}
 """What must never be said of a deployment that has nothing but a habit."""
@@ -29,7 +30,8 @@ ACCUSING = {Severity.LEAK, Severity.CORRUPTION, Severity.AVAILABILITY, Severity.
 
 @dataclass(frozen=True)
 class Setup:
-    """A lab and how it is checked. ``promised``: whether the context is told (``--context``)."""
+    """A lab and how it is checked, with the same text each time. ``promised``: whether the context is told
+    (``--context``)."""
 
     scenario: str = "healthy"
     habits: tuple[str, ...] = ()
@@ -72,6 +74,7 @@ class Setup:
             only_plan=self.only_plan,
             record=record,
             site_key=SITE_KEY,
+            identity=RunIdentity(1_000 + self.seed, bytes([self.seed % 256, self.only_plan] * 8)),
         )
 
 

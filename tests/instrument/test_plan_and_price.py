@@ -1,6 +1,5 @@
 """A plan sends calibration and no more, and what it says it will cost is what a run then sends."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from kvcanary.probing.buying import Budget
 from kvcanary.record.exchange import DECOYS, Exchange, Purpose
 from kvcanary.verdict.claims import ExitCode
-from tests.cli.command import COMMAND, environment, kvcanary
+from tests.cli.command import kvcanary
 from tests.instrument.lab_runs import Ran, Setup, finished, ran, run_in
 
 CALIBRATION = {Purpose.CALIBRATION, Purpose.LADDER, *DECOYS}
@@ -95,16 +94,3 @@ def test_nothing_that_fits_the_budget_is_inconclusive_not_a_pass() -> None:
     assert run.code is ExitCode.INCONCLUSIVE
     assert "beyond the budget" in run.verdict.headline
     assert bought(run) == []
-
-
-def test_the_command_prints_what_a_record_holds(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*COMMAND, "plan", "lab:healthy?context=4096", "--suite", "smoke", "-q"],
-        capture_output=True,
-        text=True,
-        env=environment(tmp_path),
-        check=False,
-    )
-    assert done.returncode == 0
-    assert "prompt tokens" in done.stdout
-    assert "s per million tokens" in done.stdout
