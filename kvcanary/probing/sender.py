@@ -77,7 +77,9 @@ class Sender:
     ) -> CanaryPrompt:
         """The text of request ``number``; ``decoy``: number and tenant of the identity to plant in it."""
         bearer = self.cast.tenants[tenant]
-        chapter = self._chapters.setdefault(tenant, chapter_of(bearer, self.writer.lexicon))
+        if tenant not in self._chapters:
+            self._chapters[tenant] = chapter_of(bearer, self.writer.lexicon)
+        chapter = self._chapters[tenant]
         planted = decoy and (decoy[0], self.cast.tenants[decoy[1]])
         return CanaryPrompt(self.writer, number, bearer, shape, asked, chapter, planted or None)
 

@@ -24,7 +24,7 @@ PAGES, LEAST_PAGES = 16, 4
 PAGE_ROOM = 90
 """Tokens that a page's words take at most, with room for a question."""
 OUTPUT = 128
-LEAST_CODE = 8
+LEAST_CODE = 10
 LEAST_PHRASE = 6
 """Extents that the detector would call a leak by themselves."""
 
