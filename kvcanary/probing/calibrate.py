@@ -19,6 +19,8 @@ from kvcanary.record.exchange import Exchange, Form, Purpose
 SHORT_OUTPUT = 96
 RETRIES = 3
 """Times that a short question is asked before the model is taken not to answer it."""
+MORE_RETRIES = 8
+"""Times where it does answer and slips: without a sound label at each position nothing can be compared."""
 LONGEST = 32_768
 """Tokens of the longest calibration prompt, at most, and a sixteenth of the context."""
 
@@ -47,7 +49,9 @@ class Calibrator:
             )
         chapter, fitted = await self._chapters(base)
         cached, repeatable = await self._twice()
-        for _ in range(RETRIES):
+        for again in range(MORE_RETRIES):
+            if again >= RETRIES and not any(e.kept for e in self._exchanges):
+                break
             for position in ownership.unsound(self._exchanges):
                 await self._send(Shape(0, 0, 0), position)
         calibration = Calibration(

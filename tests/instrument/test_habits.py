@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvcanary.canary.prompt import Position
 from kvcanary.verdict.claims import ExitCode, Status
 from kvcanary.verdict.findings import Severity
 from tests.instrument.lab_runs import Setup, ran
@@ -89,3 +90,14 @@ def test_no_manner_of_speaking_hides_the_incident(habit: str) -> None:
     run = ran(Setup("glm-5.3", (habit,), suite="check", front_door_only=True))
     assert Severity.CORRUPTION in run.accused
     assert run.code is ExitCode.VIOLATION
+
+
+@pytest.mark.parametrize(("habit", "most"), [("mute", 20), ("copy-error=0.03", 30)])
+def test_a_label_that_slipped_is_asked_again_and_one_that_never_comes_is_not(
+    habit: str, most: int
+) -> None:
+    run = ran(Setup(habits=(habit,), only_plan=True, seed=88))
+    short = run.sent("calibration")
+    assert len(short) <= most
+    positions = {e.asked for e in short if e.kept}
+    assert positions == (set() if habit == "mute" else set(Position))
