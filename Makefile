@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 FOR_RUNNING := $(VENV)/.installed
 FOR_DEVELOPING := $(VENV)/.installed-dev
 
-.PHONY: help demo test lint format docs measure install clean
+.PHONY: help demo test lint format docs measure false-alarms install clean
 .NOTPARALLEL:
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make format   put the code into its format"
 	@echo "make docs     write the generated pages and JSON Schemas again"
 	@echo "make measure  time, CPU and memory of both full-size runs (about a minute)"
+	@echo "make false-alarms  200 healthy labs of many seeds and habits: how many are accused (minutes)"
 	@echo "make install  make the virtual environment $(VENV) and no more"
 	@echo "make clean    remove $(VENV) and everything else that make made"
 	@echo
@@ -50,6 +51,9 @@ docs: $(FOR_DEVELOPING)
 
 measure: $(FOR_RUNNING)
 	@$(BIN)/python tools/measure.py
+
+false-alarms: $(FOR_DEVELOPING)
+	@$(BIN)/python -m tools.false_alarms --runs 200
 
 install: $(FOR_DEVELOPING)
 
