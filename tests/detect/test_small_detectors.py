@@ -184,3 +184,13 @@ def test_hanging_over_the_limit_gets_its_own_advice() -> None:
     assert "refused at once with a 400" in found.remedy
     (found,) = availability.findings(hung, 11_000)
     assert "refused at once" not in found.remedy
+
+
+def test_streams_that_a_proxy_cut_before_any_text_are_a_warning() -> None:
+    cut = [
+        exchange(n, outcome="truncated", reason="cut_before_text", tokens=50_000) for n in range(3)
+    ]
+    (found,) = availability.findings(cut, None)
+    assert found.severity is Severity.DEGRADED
+    (sure,) = availability.findings([e.model_copy(update={"reason": "cut"}) for e in cut], None)
+    assert sure.severity is Severity.AVAILABILITY
