@@ -142,10 +142,9 @@ class Calibrator:
                 f"{prompt.words} words and needs {SHORT_OUTPUT} tokens for the answer."
             )
         letter = Letter(prompt, "control", "calibration", Purpose.CALIBRATION, None, SHORT_OUTPUT)
-        exchange, reply = await self._sender.send_and_keep(letter, self._deadline)
+        exchange = await self._sender.send(letter, self._deadline, keep=self._replies.append)
         self._exchanges.append(exchange)
-        self._replies.append(reply)
-        return reply
+        return self._replies[-1]
 
     def _forms(self) -> tuple[FormCount, ...]:
         read = [e for e in self._exchanges if e.read]

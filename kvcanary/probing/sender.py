@@ -115,32 +115,13 @@ class Sender:
         on_first_token: Callable[[], None] | None = None,
         release: asyncio.Event | None = None,
         meter: Meter | None = None,
+        keep: Callable[[Reply], None] | None = None,
     ) -> Exchange:
         """Send one prompt; its exchange is recorded before this returns.
 
         ``meter``: tell which workers served it; only of use while nothing else is in flight.
+        ``keep``: is given the reply itself, for calibration only: it holds server text.
         """
-        exchange, _ = await self.send_and_keep(
-            letter,
-            deadline_seconds,
-            client=client,
-            on_first_token=on_first_token,
-            release=release,
-            meter=meter,
-        )
-        return exchange
-
-    async def send_and_keep(
-        self,
-        letter: Letter,
-        deadline_seconds: float,
-        *,
-        client: Client | None = None,
-        on_first_token: Callable[[], None] | None = None,
-        release: asyncio.Event | None = None,
-        meter: Meter | None = None,
-    ) -> tuple[Exchange, Reply]:
-        """The same with the reply itself, for calibration only: it holds server text."""
         client = client or self.client
         prompt = letter.prompt
         self._know(prompt, letter.planned_tokens)
@@ -169,7 +150,9 @@ class Sender:
         self.exchanges.append(exchange)
         self.journal.append("exchange", exchange)
         self.listener.exchanged(exchange)
-        return exchange, reply
+        if keep:
+            keep(reply)
+        return exchange
 
     def name_of(self, number: int) -> str:
         """``X-Request-Id``: finds the request in the deployment's own logs."""
