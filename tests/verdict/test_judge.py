@@ -291,6 +291,8 @@ def test_isolation_needs_a_simulated_leak_that_was_recognised(simulated: object)
     judged = judge(good(simulations=simulated), REQUIRED)
     assert claims(judged)["isolation"] == "inconclusive"
     assert claims(judged)["ownership"] == "pass"
+    why = "this model gives nothing away" if simulated else "no simulated leak was answered"
+    assert judged.verdict.headline.startswith(why)
 
 
 def test_the_leak_rate_is_discounted_by_the_simulated_leaks_that_were_missed() -> None:
