@@ -13,6 +13,65 @@ class Role(StrEnum):
     UNIFIED = "unified"
 
 
+class Told(Recorded):
+    """Where one of a worker's figures comes from."""
+
+    figure: str
+    """Name of the field, such as ``pool_tokens``."""
+    by: str
+    """Document and field or metric, in our own words: ``/server_info max_total_num_tokens``."""
+
+
+class Untold(Recorded):
+    """A figure that could not be had, and the way to make it known."""
+
+    figure: str
+    remedy: str
+    """The flag to set or the metric to scrape."""
+
+
+class Rank(Recorded):
+    """One DP rank of a worker: it has a pool of its own, and a request lives in one of them."""
+
+    rank: int
+    pool_tokens: int | None = None
+    sliding_pool_tokens: int | None = None
+    """Pool of the layers with a sliding window, where the engine keeps one apart."""
+    used_tokens: int | None = None
+
+
+class SwitchName(StrEnum):
+    """Safety switches that engines have, under one name for all of them."""
+
+    KV_CHECKSUM = "kv-checksum"
+    """Transferred pages are verified by the receiver."""
+    DEFERRED_RELEASE = "deferred-release"
+    """Pages go back to the free list only when the last reader and writer is done."""
+    CACHE_SALT = "cache-salt"
+    """The prefix cache is keyed by tenant, and the route keeps the salt."""
+    NO_AUTO_TRUNCATE = "no-auto-truncate"
+    """Prompts that are too long are refused, not cut."""
+    POOL_CHECK = "pool-check"
+    """The engine refuses to start with a pool smaller than its context limit."""
+
+
+class Switch(Recorded):
+    """A safety switch of a running engine: on, off, or (None) not to be seen."""
+
+    name: SwitchName
+    on: bool | None
+    flag: str
+    """How to set it in this engine; empty where it cannot be set."""
+
+
+class Parallelism(Recorded):
+    """How many ways a worker's model is split or repeated."""
+
+    tensor: int | None = None
+    pipeline: int | None = None
+    data: int | None = None
+
+
 class Worker(Recorded):
     """One engine process. What it does not tell is None: unknown, which is never a pass."""
 
@@ -20,16 +79,75 @@ class Worker(Recorded):
     url: str
     engine: str
     version: str | None = None
+    model: str | None = None
+    """The model that it says it serves."""
+    ranks: tuple[Rank, ...] = ()
+    """Its DP ranks, where it tells them apart."""
     pool_tokens: int | None = None
     """KV capacity of its smallest DP rank."""
+    host_pool_tokens: int | None = None
+    """A tier of host memory behind the pool (HiCache): told apart, since no request can be served from it."""
+    slots: int | None = None
+    """Requests among which the pool is shared without being divided (llama.cpp's unified pool): each may
+    promise the whole of it. None where every admitted request is sure of its tokens."""
     limit_tokens: int | None = None
     """Longest prompt that it accepts (SGLang: ``max_req_input_len - 1``)."""
     context_tokens: int | None = None
     page_tokens: int | None = None
+    used_tokens: int | None = None
+    """Tokens of the pool in use when it was asked, all ranks together."""
+    bytes_per_token: float | None = None
+    """GPU memory that one token of KV takes on one GPU."""
+    memory_fraction: float | None = None
+    """Part of the GPU memory that the engine was allowed (SGLang ``mem_fraction_static``)."""
+    parallelism: Parallelism = Parallelism()
+    switches: tuple[Switch, ...] = ()
+    configuration: str | None = None
+    """Fingerprint of its arguments, made with the site key: equal or not, and no more."""
     started_at: float | None = None
     """When its process started, Unix seconds (``process_start_time_seconds``)."""
+    told: tuple[Told, ...] = ()
+    untold: tuple[Untold, ...] = ()
     source: str = ""
-    """Where the figures come from."""
+    """Where most of the figures come from."""
+
+    def told_by(self, figure: str) -> str:
+        """Where a figure comes from."""
+        return next((told.by for told in self.told if told.figure == figure), self.source)
+
+
+class GpuProcess(Recorded):
+    """A process with memory on a GPU. Its name is not kept: command lines hold secrets."""
+
+    pid: int
+    used_bytes: int | None
+
+
+class Gpu(Recorded):
+    """One GPU, as NVML or DCGM tells it. Memory is in bytes."""
+
+    host: str
+    index: int
+    name: str | None = None
+    uuid: str | None = None
+    total_bytes: int | None = None
+    reserved_bytes: int | None = None
+    used_bytes: int | None = None
+    free_bytes: int | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    """None where they cannot be seen."""
+    mig: bool | None = None
+    """Whether it is divided into instances."""
+    uncorrectable_ecc: int | None = None
+    """Errors since the driver was loaded; None where ECC is off or not told."""
+    remapped_rows: int | None = None
+    """Rows remapped after uncorrectable errors."""
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    xids: tuple[int, ...] = ()
+    """XID errors: NVML's are events seen while kvcanary ran; DCGM's is the last one at all."""
+    source: str
+    """``NVML`` or ``DCGM``, and where it was read."""
 
 
 class DangerWindow(Recorded):
@@ -48,6 +166,11 @@ class Facts(Recorded):
     context_tokens: int | None
     context_source: str
     workers: tuple[Worker, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    output_tokens: int | None = None
+    """The output budget that is promised beside the prompt, within the context limit."""
+    front_door: str | None = None
+    """What answers at the front door: an engine itself or a router, such as ``sglang-router``."""
     notes: tuple[str, ...] = ()
     """What could not be discovered, and the way to make it known."""
 

@@ -61,7 +61,8 @@ def test_healthy_passes_without_a_finding_of_any_severity(
             assert stratum.bound is not None
             assert stratum.exposure == "measured"
             assert stratum.exposed_tokens
-    assert record.verdict.decoys_seen == record.verdict.decoys_sent >= 2
+    # a decoy that the model's own noise spoilt is sent once more
+    assert 2 <= record.verdict.decoys_seen <= record.verdict.decoys_sent <= 4
     assert "PASS" in ended.out
 
 
