@@ -59,7 +59,7 @@ HOMES = {
     "numpy": ("kvcanary.lab",),
     "starlette": ("kvcanary.lab",),
     "uvicorn": ("kvcanary.lab",),
-    "prometheus_client": ("kvcanary.lab", "kvcanary.telemetry"),
+    "prometheus_client": ("kvcanary.lab", "kvcanary.engines.exposition"),
     "scipy": ("kvcanary.canary.odds", "kvcanary.probing.sizing", "kvcanary.verdict.statistics"),
 }
 """The only places that import a library."""

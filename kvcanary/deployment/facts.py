@@ -110,6 +110,13 @@ class Worker(Recorded):
     untold: tuple[Untold, ...] = ()
     source: str = ""
     """Where most of the figures come from."""
+    metrics_url: str | None = None
+    """Where its metrics are, when not at ``/metrics`` of its URL."""
+
+    @property
+    def pools(self) -> int:
+        """How many pools it has: one for each DP rank."""
+        return max(1, len(self.ranks), self.parallelism.data or 1)
 
     def told_by(self, figure: str) -> str:
         """Where a figure comes from."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvcanary.engines.counters import DIALECTS, Counted, Dialect, dialect_of
+from kvcanary.engines.exposition import Exposition, Malformed, Sample, parse
 from kvcanary.probing.client import Client
-from kvcanary.telemetry.exposition import Exposition, Malformed, Sample, parse
 
 STARTED = "process_start_time_seconds"
 MAX_COUNT = float(1 << 53)

@@ -31,7 +31,9 @@ def exposure_of(record: RunRecord, members: Sequence[Exchange]) -> Exposure:
         return Exposure("unknown", None, "the pool was not filled before")
     pool = record.facts.decode_pool_tokens if record.facts else None
     decoders = [w for w in record.facts.workers if w.role != "prefill"] if record.facts else []
-    pools = max(len(decoders), len(record.topology.decode) if record.topology else 0)
+    pools = max(
+        sum(w.pools for w in decoders), len(record.topology.decode) if record.topology else 0
+    )
     if pool is None or pools != 1:
         least = min(water.tokens // max(1, pools), read)
         where = "one pool whose" if pools <= 1 else f"that they lay evenly in {pools} pools, whose"

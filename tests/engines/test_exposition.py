@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcanary.telemetry.exposition import (
+from kvcanary.engines.exposition import (
     MAX_LINE_CHARS,
     MAX_READ_CHARS,
     MAX_SAMPLES,
@@ -19,7 +19,7 @@ from kvcanary.telemetry.exposition import (
     parse,
 )
 
-PAYLOADS = Path(__file__).parent / "payloads"
+PAYLOADS = Path(__file__).parents[1] / "telemetry" / "payloads"
 
 
 def captured(name: str) -> str:
