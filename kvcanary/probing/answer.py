@@ -16,6 +16,15 @@ MAX_TEXT_CHARS = 1_000_000
 
 _MAX_NAME_CHARS = 256
 _MAX_DEPTH = 8
+_MAX_RUNNERS_UP = 20
+"""``top_logprobs`` of the OpenAI API goes up to 20; no request of ours asks for any."""
+_CHOICE_FIELDS = frozenset(
+    {"text", "logprobs", "delta", "message", "finish_reason", "stop_reason", "matched_stop"}
+)
+_MESSAGE_FIELDS = frozenset(
+    {"role", "content", "reasoning", "reasoning_content", "refusal", "tool_calls", "function_call"}
+)
+"""What is read by its name."""
 
 
 class FinishReason(StrEnum):
@@ -59,10 +68,14 @@ class Answer:
 
     Attributes:
         content, reasoning, refusal_text, tool_text: what the model said, by the field it came in.
+        logprob_text: tokens beside it: those of the answer, and the runners-up.
+        further_text: what else a message or choice holds, in fields that nobody knows by name; it
+            is searched and is no answer.
         fragment: text of events and bodies that could not be parsed, cut-off ones above all;
             it counts as no answer, and detectors see it all the same.
         chunks: streamed events that carried text.
         choices: choices seen, in all events.
+        mixed: its parts do not name one response: two ids or models, or a choice that nobody asked for.
         done: ``[DONE]`` came, or the body of an answer that is not streamed was whole.
         malformed: an event or a body was no JSON.
         error: the first error object.
@@ -76,7 +89,11 @@ class Answer:
         self.refusal_text = Text()
         self.tool_text = Text()
         self.logprob_text = Text()
+        self.further_text = Text()
         self.fragment = Text()
+        self._token_bytes = Text()
+        self._runners_up = tuple(Text() for _ in range(_MAX_RUNNERS_UP))
+        self.mixed = False
         self.chunks = 0
         self.choices = 0
         self.done = False
@@ -106,11 +123,20 @@ class Answer:
     @property
     def is_full(self) -> bool:
         """More text came than is kept."""
-        return self.text_chars > self._max_text_chars
+        beside = (self.further_text, self._token_bytes, *self._runners_up)
+        return self.text_chars + sum(text.chars for text in beside) > self._max_text_chars
 
     def other_text(self) -> str:
         """Text outside content and reasoning: refusals, tool calls, token texts, fragments."""
-        texts = (self.refusal_text, self.tool_text, self.logprob_text, self.fragment)
+        texts = (
+            self.refusal_text,
+            self.tool_text,
+            self.logprob_text,
+            self._token_bytes,
+            *self._runners_up,
+            self.further_text,
+            self.fragment,
+        )
         return "\n".join(text.joined() for text in texts if text.chars)
 
     def add_event(self, data: str, *, name: str = "", complete: bool = True) -> bool:
@@ -159,9 +185,7 @@ class Answer:
             self.error, self.error_in_stream = error, in_stream
 
     def _read(self, value: Mapping[object, object]) -> None:
-        self.response_id = self.response_id or _name(value.get("id"))
-        self.model = self.model or _name(value.get("model"))
-        self.system_fingerprint = self.system_fingerprint or _name(value.get("system_fingerprint"))
+        self._read_identity(value)
         choices = value.get("choices")
         if isinstance(choices, list):
             for choice in choices:
@@ -171,14 +195,25 @@ class Answer:
         if isinstance(usage, Mapping):
             self._read_usage(usage)
 
+    def _read_identity(self, value: Mapping[object, object]) -> None:
+        response_id, model = _name(value.get("id")), _name(value.get("model"))
+        self.mixed = self.mixed or _differ(self.response_id, response_id)
+        self.mixed = self.mixed or _differ(self.model, model)
+        self.response_id = self.response_id or response_id
+        self.model = self.model or model
+        self.system_fingerprint = self.system_fingerprint or _name(value.get("system_fingerprint"))
+
     def _read_choice(self, choice: Mapping[object, object]) -> None:
         self.choices += 1
+        # we never ask for more than one choice
+        self.mixed = self.mixed or choice.get("index", 0) not in (0, None)
         _gather(choice.get("text"), self.content)
         self._read_logprobs(choice.get("logprobs"))
         for key in ("delta", "message"):
             message = choice.get(key)
             if isinstance(message, Mapping):
                 self._read_message(message)
+        _gather(_without(choice, _CHOICE_FIELDS), self.further_text)
         finish = choice.get("finish_reason")
         if isinstance(finish, Mapping):  # SGLang's own shape: {"type": "abort", "message": ...}
             if finish.get("type") == "abort":
@@ -188,22 +223,41 @@ class Answer:
             self.finish_reason = _finish_reason(finish)
 
     def _read_logprobs(self, logprobs: object) -> None:
-        """Token texts beside the answer (chat: ``content[].token``, completions: ``tokens``): read like
-        it, since a mixed-up response may differ there."""
+        """Token texts beside the answer: read like it, since a mixed-up response may differ there.
+
+        Chat: ``content[].token``, its ``bytes`` and ``top_logprobs`` (the same for ``refusal``);
+        completions: ``tokens``, and ``top_logprobs`` with the tokens as keys. Runners-up, and bytes,
+        are gathered apart: between the tokens they would cut every code in pieces.
+        """
         if not isinstance(logprobs, Mapping):
             return
         _gather(logprobs.get("tokens"), self.logprob_text)
-        content = logprobs.get("content")
-        for item in content if isinstance(content, list) else []:
+        for key in ("content", "refusal"):
+            items = logprobs.get(key)
+            for item in items if isinstance(items, list) else []:
+                if isinstance(item, Mapping):
+                    _gather(item.get("token"), self.logprob_text)
+                    self._read_runners_up(item.get("top_logprobs"))
+                    _gather(_decoded(item.get("bytes")), self._token_bytes)
+        ranks = logprobs.get("top_logprobs")
+        for rank in ranks if isinstance(ranks, list) else []:
+            if isinstance(rank, Mapping):
+                self._read_runners_up([{"token": token} for token in rank])
+
+    def _read_runners_up(self, items: object) -> None:
+        """The n-th candidates of all tokens make one text."""
+        for place, item in enumerate(items[:_MAX_RUNNERS_UP] if isinstance(items, list) else []):
             if isinstance(item, Mapping):
-                _gather(item.get("token"), self.logprob_text)
+                _gather(item.get("token"), self._runners_up[place])
 
     def _read_message(self, message: Mapping[object, object]) -> None:
         _gather(message.get("content"), self.content)
         # `reasoning` and `reasoning_content` are two names of one thing; a server that sends both
-        # sends the same text twice.
+        # sends the same text twice, or else something that has to be seen.
         thinking = message.get("reasoning_content") or message.get("reasoning")
         _gather(thinking, self.reasoning)
+        if message.get("reasoning") != thinking:
+            _gather(message.get("reasoning"), self.further_text)
         _gather(message.get("refusal"), self.refusal_text)
         calls = message.get("tool_calls")
         functions = [
@@ -215,6 +269,7 @@ class Answer:
             if isinstance(function, Mapping):
                 _gather(function.get("name"), self.tool_text)
                 _gather(function.get("arguments"), self.tool_text)
+        _gather(_without(message, _MESSAGE_FIELDS), self.further_text)
 
     def _read_usage(self, usage: Mapping[object, object]) -> None:
         details = usage.get("prompt_tokens_details")
@@ -231,6 +286,22 @@ def _parsed_object(data: str | bytes) -> Mapping[object, object] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _differ(before: str | None, now: str | None) -> bool:
+    return None not in (before, now) and before != now
+
+
+def _without(fields: Mapping[object, object], known: frozenset[str]) -> Mapping[object, object]:
+    return {key: value for key, value in fields.items() if key not in known}
+
+
+def _decoded(values: object) -> str | None:
+    """A token's bytes as text; None where they are none."""
+    if not isinstance(values, list):
+        return None
+    whole = all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 256 for v in values)
+    return bytes(values).decode("utf-8", "replace") if whole else None
 
 
 def _latest(value: object, before: int | None) -> int | None:

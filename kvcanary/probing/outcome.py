@@ -17,6 +17,7 @@ from kvcanary.errors import KvcanaryError, NotAnLLMServer, Unauthorized, Unknown
 from kvcanary.probing.answer import Answer, FinishReason
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.refusal import Refusal, ServerError, refusal_in
+from kvcanary.probing.server_text import NO_TEXT, ServerText
 
 
 class Outcome(StrEnum):
@@ -142,8 +143,8 @@ class Reply:
     Attributes:
         name: the request's name.
         status: the HTTP status; None without a response.
-        content, reasoning, other_text: text by the field it came in; `other_text` holds refusals
-            and tool calls. `texts` has all of them.
+        content, reasoning, other_text: text by the field it came in; `other_text` holds refusals,
+            tool calls, token texts and whatever else a message carried. `texts` has all of them.
         prompt_tokens, completion_tokens, cached_tokens: as `usage` claims; None if not given.
         streamed_chunks: events that carried text.
         started_at: when it started, in seconds since the epoch.
@@ -154,6 +155,7 @@ class Reply:
         first_token_from_start_seconds: the same event, from the start.
         total_seconds: from the start to the end of the answer.
         refusal: what a refusal said, also where the outcome is not "refused".
+        mixed: its parts do not name one response (two ids or models, an index that nobody asked for).
         response_id, model, system_fingerprint: as the response names itself, at most 256
             characters.
     """
@@ -164,9 +166,9 @@ class Reply:
     status: int | None
     started_at: float
     total_seconds: float
-    content: str = field(default="", repr=False)
-    reasoning: str = field(default="", repr=False)
-    other_text: str = field(default="", repr=False)
+    content: ServerText = NO_TEXT
+    reasoning: ServerText = NO_TEXT
+    other_text: ServerText = NO_TEXT
     finish_reason: FinishReason | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -176,12 +178,13 @@ class Reply:
     first_token_seconds: float | None = None
     first_token_from_start_seconds: float | None = None
     refusal: Refusal | None = None
+    mixed: bool = False
     response_id: str | None = field(default=None, repr=False)
     model: str | None = field(default=None, repr=False)
     system_fingerprint: str | None = field(default=None, repr=False)
 
     @property
-    def texts(self) -> tuple[str, str, str]:
+    def texts(self) -> tuple[ServerText, ServerText, ServerText]:
         """All text that came, for detectors: content, reasoning, other."""
         return (self.content, self.reasoning, self.other_text)
 

@@ -21,6 +21,8 @@ from kvcanary.probing.events import Listener
 from kvcanary.probing.outcome import Outcome, Reply
 from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.roles import DECOY, SIMULATED, SOURCE_SHAPE, SWITCHES
+from kvcanary.probing.server_text import ServerText
+from kvcanary.probing.tracebacks import Unseen
 from kvcanary.record.exchange import DECOYS, Answerer, Exchange, Purpose, Recall, RefusalSeen
 from kvcanary.record.journal import Journal
 from kvcanary.record.run import RunRecord
@@ -181,8 +183,15 @@ class Sender:
 
     def _judged(self, letter: Letter, reply: Reply, client: Client) -> Exchange:
         prompt = letter.prompt
-        text = "\n".join(_nonempty(reply.texts))
-        reading = read_answer(text, prompt, self.recogniser, self.cast, self._prompts, self._tokens)
+        with Unseen():
+            reading = read_answer(
+                joined(reply.texts),
+                prompt,
+                self.recogniser,
+                self.cast,
+                self._prompts,
+                self._tokens,
+            )
         return Exchange(
             number=prompt.number,
             name=reply.name,
@@ -206,7 +215,7 @@ class Sender:
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,
             cached_tokens=reply.cached_tokens,
-            answer_characters=len(text),
+            answer_characters=len(joined(reply.texts)),
             first_token_seconds=reply.first_token_seconds,
             total_seconds=reply.total_seconds,
             refusal=RefusalSeen(
@@ -249,10 +258,11 @@ def _hashed(key: bytes, text: str | None) -> str | None:
 
 def _shows_recall(reply: Reply, reading: Reading) -> bool:
     """A whole answer, and not one that used up its budget thinking."""
-    cut_thinking = reply.finish_reason is FinishReason.LENGTH and not reply.content.strip()
+    cut_thinking = reply.finish_reason is FinishReason.LENGTH and reply.content.is_blank
     thought = bool(reply.reasoning) and cut_thinking and reading.recall is Recall.LOST
     return reply.outcome is Outcome.ANSWERED and not thought
 
 
-def _nonempty(texts: Iterable[str]) -> Iterable[str]:
-    return (text for text in texts if text)
+def joined(texts: Iterable[ServerText]) -> str:
+    """All that one reply says: for the recogniser's eyes only."""
+    return "\n".join(text.reveal() for text in texts if text)

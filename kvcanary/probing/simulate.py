@@ -14,7 +14,8 @@ from kvcanary.canary.recognise import Sightings
 from kvcanary.probing.endpoint import PlainText, Request
 from kvcanary.probing.outcome import Outcome
 from kvcanary.probing.roles import CALIBRATOR, SIMULATED, SOURCE_SHAPE
-from kvcanary.probing.sender import Sender
+from kvcanary.probing.sender import Sender, joined
+from kvcanary.probing.tracebacks import Unseen
 from kvcanary.record.exchange import Form
 from kvcanary.record.simulation import Simulation
 
@@ -59,7 +60,8 @@ async def simulate(
             deadline_seconds=deadline_seconds,
         )
         answered = reply.outcome is Outcome.ANSWERED
-        seen = sender.recogniser.read("\n".join(reply.texts)) if answered else Sightings()
+        with Unseen():
+            seen = sender.recogniser.read(joined(reply.texts)) if answered else Sightings()
         sender.journal.append(
             "simulation",
             Simulation(

@@ -184,7 +184,7 @@ def test_what_a_server_says_is_in_no_repr() -> None:
             return await client.send(REQUEST, deadline_seconds=60)
 
     reply = run(exchange())
-    assert reply.texts == ("theirs", "theirs", "theirs")
+    assert [text.reveal() for text in reply.texts] == ["theirs", "theirs", "theirs"]
     assert reply.response_id == reply.model == reply.system_fingerprint == "theirs"
     assert "theirs" not in repr(reply)
 

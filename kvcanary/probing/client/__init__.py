@@ -4,7 +4,7 @@ Rules: a deadline over everything, bounds on everything that is read, no redirec
 (one tenant's session must not steer another's), no compression (a small bomb would be large), no
 proxy that the user did not ask for, the key only where it is due. `Client.send` raises for
 nothing that a server does; `asyncio.CancelledError` passes through, and so does a fault of our
-own, without the frames of the HTTP libraries, whose locals hold the key.
+own, without what was held in the frames that it passed through: the key, a server's text.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from kvcanary.probing.client.exchange import Exchange
 from kvcanary.probing.client.transport import (
     CONNECT_SECONDS,
     EndpointAuth,
-    WithoutLibraryFrames,
     http_client,
     transport_reason,
 )
 from kvcanary.probing.endpoint import Endpoint, Request, normalised_url
 from kvcanary.probing.outcome import Ending, Reason, Reply
+from kvcanary.probing.tracebacks import Unseen
 
 __all__ = ["Client", "JsonReply", "ReadLimits", "TextReply"]
 
@@ -92,7 +92,7 @@ class Client:
             ValueError: the prompt text's pieces do not add up to its declared size.
         """
         exchange = Exchange(self.endpoint, request, self._limits, on_first_token, TRAILING_SECONDS)
-        with WithoutLibraryFrames():
+        with Unseen():
             try:
                 async with (
                     asyncio.timeout(deadline_seconds) as deadline,
@@ -106,7 +106,7 @@ class Client:
             except TimeoutError:
                 expired = held.expired() and not deadline.expired()
                 exchange.end(Ending.RELEASED if expired else Ending.DEADLINE)
-        return exchange.reply()
+            return exchange.reply()
 
     async def get_json(
         self,
@@ -152,7 +152,7 @@ class Client:
     ) -> Document:
         path, _, query = url.partition("?")  # a query is ours here: /v1/loads?include=core
         auth = self._auth if with_key else None
-        with WithoutLibraryFrames():
+        with Unseen():
             try:
                 url = normalised_url(path) + (f"?{query}" if query else "")
                 async with asyncio.timeout(deadline_seconds):

@@ -12,6 +12,7 @@ from kvcanary.probing.client.body import BodyReader, ReadLimits
 from kvcanary.probing.client.transport import transport_reason
 from kvcanary.probing.endpoint import Body, Endpoint, Piece, Request, body_of
 from kvcanary.probing.outcome import BodyKind, Ending, Reply, Seen, judge
+from kvcanary.probing.server_text import ServerText
 
 
 class Exchange:
@@ -126,9 +127,9 @@ class Exchange:
             reason=judgement.reason,
             refusal=judgement.refusal,
             status=self.seen.status,
-            content=answer.content.joined(),
-            reasoning=answer.reasoning.joined(),
-            other_text=answer.other_text(),
+            content=ServerText(answer.content.joined()),
+            reasoning=ServerText(answer.reasoning.joined()),
+            other_text=ServerText(answer.other_text()),
             finish_reason=answer.finish_reason,
             prompt_tokens=answer.prompt_tokens,
             completion_tokens=answer.completion_tokens,
@@ -139,6 +140,7 @@ class Exchange:
             first_token_seconds=_between(self._sent_at, self._first_token_at),
             first_token_from_start_seconds=_between(self._began_at, self._first_token_at),
             total_seconds=_between(self._began_at, self._ended_at) or 0.0,
+            mixed=answer.mixed,
             response_id=answer.response_id,
             model=answer.model,
             system_fingerprint=answer.system_fingerprint,

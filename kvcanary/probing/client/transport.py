@@ -8,13 +8,13 @@ import ssl
 import urllib.request
 from collections.abc import Iterator
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from types import TracebackType
 
 import httpx
 
 from kvcanary.errors import ConfigError
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.outcome import Reason
+from kvcanary.probing.tracebacks import causes_of
 
 CONNECT_SECONDS = 15.0
 """The longest that making a connection may take, inside the deadline."""
@@ -129,7 +129,7 @@ _CONNECT_REASONS = (
 
 def transport_reason(error: httpx.TransportError, *, sending: bool) -> Reason:
     """Why there was no response."""
-    causes = tuple(_causes(error))
+    causes = tuple(causes_of(error))
     if isinstance(error, httpx.ConnectTimeout):
         return Reason.CONNECT_TIMEOUT
     if isinstance(error, httpx.ConnectError | httpx.ProxyError):
@@ -145,45 +145,3 @@ def transport_reason(error: httpx.TransportError, *, sending: bool) -> Reason:
         # complaint; without it the server closed the connection and sent nothing.
         return Reason.NOT_HTTP
     return Reason.CLOSED_WHILE_SENDING if sending else Reason.IDLE_RESET
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """`error`, what it was raised from, and the members of groups among them."""
-    while error is not None:
-        yield error
-        if isinstance(error, BaseExceptionGroup):
-            for member in error.exceptions:
-                yield from _causes(member)
-        error = error.__cause__ or error.__context__
-
-
-class WithoutLibraryFrames:
-    """Drops the HTTP libraries' frames from what is raised: their locals hold request headers.
-
-    An exception of our own, or a cancellation, may pass through them; a traceback with locals
-    (``pytest --showlocals``, rich, error trackers) would print the key. No generator-based
-    context manager: contextlib puts the old traceback back.
-    """
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        for part in _causes(error):
-            part.__traceback__ = _own_frames(part.__traceback__)
-
-
-_LIBRARIES = ("httpx", "httpcore", "h11", "anyio")
-
-
-def _own_frames(trace: TracebackType | None) -> TracebackType | None:
-    frames = []
-    while trace is not None:
-        module = str(trace.tb_frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] not in _LIBRARIES:
-            frames.append(trace)
-        trace = trace.tb_next
-    kept: TracebackType | None = None
-    for frame in reversed(frames):
-        kept = TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
-    return kept
