@@ -26,12 +26,13 @@ from kvcanary.deployment.discovery import (
 )
 from kvcanary.deployment.facts import Facts, Role
 from kvcanary.deployment.lock import only_run
+from kvcanary.deployment.target import Target
 from kvcanary.engines import openai
 from kvcanary.errors import KvcanaryError, UsageError
 from kvcanary.places import state_folder
 from kvcanary.probing.buying import NO_LIMIT, Budget
 from kvcanary.probing.client import Client
-from kvcanary.probing.endpoint import Endpoint
+from kvcanary.probing.endpoint import UNNAMED
 from kvcanary.probing.events import Listener, Silence
 from kvcanary.probing.grammar import Suite, load_probes, load_suite
 from kvcanary.probing.pacing import Pacer
@@ -44,7 +45,6 @@ from kvcanary.record.journal import Journal
 from kvcanary.record.run import RunInfo, RunRecord
 from kvcanary.telemetry.meter import make_meter
 from kvcanary.verdict.judge import judge
-from kvcanary.verdict.waivers import Waiver
 
 DEFAULT_CONTACT = "whoever runs this endpoint"
 _CONTACT = re.compile(r"[A-Za-z0-9 @._+/:-]{1,80}")
@@ -54,20 +54,15 @@ _CONTACT = re.compile(r"[A-Za-z0-9 @._+/:-]{1,80}")
 class Options:
     """What a person may choose about a run."""
 
-    target: str
-    """What the person typed: for the record."""
     suite: str = "check"
     probes: tuple[str, ...] = ()
     """Probes to run instead of the suite's."""
-    context_tokens: int | None = None
     concurrency: int = 4
     deadline_seconds: float = 900.0
     contact: str = DEFAULT_CONTACT
-    trust_discovered: bool = False
     budget: Budget = NO_LIMIT
     """On the command line; where it says nothing, the suite's own holds."""
     only_plan: bool = False
-    waivers: tuple[Waiver, ...] = ()
     record: Path | None = None
     site_key: SiteKey | None = field(default=None, repr=False)
     identity: RunIdentity | None = field(default=None, repr=False)
@@ -99,39 +94,39 @@ def default_record_path(identity: RunIdentity, now: float) -> Path:
     return state_folder() / "runs" / f"{stamp}-{identity.number:07x}.jsonl"
 
 
-async def resolve_model(endpoint: Endpoint, model: str | None) -> Endpoint:
-    """The endpoint with its model: the one named, or the only one served.
+async def resolve_model(target: Target) -> Target:
+    """The target with its model: the one named, or the only one served.
 
     Raises UsageError when there is a choice or none can be seen, Unreachable or Unauthorized when nobody
     could be asked.
     """
-    if model:
-        return replace(endpoint, model=model)
+    endpoint = target.endpoint
+    if endpoint.model != UNNAMED:
+        return target
     async with Client(endpoint) as client:
         listing = await model_list(client)
     served = openai.models(listing.value)
     if len(served) == 1:
-        return replace(endpoint, model=served[0].name)
+        return replace(target, endpoint=replace(endpoint, model=served[0].name))
     raise_unless_asked(endpoint, listing)
     seen = f"{len(served)} models are" if served else "no list of models is"
     raise UsageError(f"Say which model to test with --model: {seen} served at {endpoint.base_url}.")
 
 
-async def run_check(
-    endpoint: Endpoint, options: Options, listener: Listener | None = None
-) -> Result:
-    """Run a suite against an endpoint.
+async def run_check(target: Target, options: Options, listener: Listener | None = None) -> Result:
+    """Run a suite against a deployment.
 
     Raises KvcanaryError when nothing can be run. Cancellation leaves a valid partial record.
     """
     listener = listener or Silence()
+    endpoint = target.endpoint
     if not _CONTACT.fullmatch(options.contact):
         raise UsageError("--contact takes up to 80 letters, digits, spaces and @._+/:- only.")
     if not 0 < options.deadline_seconds < math.inf:
         raise UsageError("--deadline takes a number of seconds above 0, and has an end.")
     suite = load_suite(options.suite)
     if options.resume:
-        _same_run(options.resume.info, endpoint, options, suite)
+        _same_run(options.resume.info, target, suite)
     site_key = options.site_key or load_or_create()
     now = time.time()
     identity = options.identity or new_identity(now)
@@ -144,18 +139,18 @@ async def run_check(
         nonce=identity.nonce.hex(),
         site_key=site_key.fingerprint(),
         started_at=now,
-        target=options.target,
+        target=target.name,
         model=endpoint.model,
         api=endpoint.api.value,
         stream=endpoint.stream,
         suite=suite.id,
         requires=suite.requires,
         bound=suite.bound,
-        context_tokens=options.context_tokens,
+        context_tokens=target.context_tokens,
         concurrency=options.concurrency,
         deadline_seconds=options.deadline_seconds,
         contact=options.contact,
-        waivers=options.waivers,
+        waivers=target.waivers,
         replays=options.replays,
         tenants=tuple(tenant.name for tenant in cast.tenants),
     )
@@ -173,21 +168,21 @@ async def run_check(
                 listener=listener,
                 pacer=Pacer(options.budget.tokens_per_minute),
             )
-            await _send_all(sender, suite, options)
+            await _send_all(sender, suite, target, options)
         if not options.only_plan:
             _conclude(journal, suite)
         journal.complete()
     return Result(journal.record, journal.written_path, journal.error)
 
 
-def _same_run(earlier: RunInfo, endpoint: Endpoint, options: Options, suite: Suite) -> None:
+def _same_run(earlier: RunInfo, target: Target, suite: Suite) -> None:
     """A run goes on where it began, or its two parts would speak of different things."""
     for what, was, now in (
-        ("target", earlier.target, options.target),
-        ("model", earlier.model, endpoint.model),
+        ("target", earlier.target, target.name),
+        ("model", earlier.model, target.endpoint.model),
         ("suite", earlier.suite, suite.id),
-        ("API", earlier.api, endpoint.api.value),
-        ("--context", earlier.context_tokens, options.context_tokens),
+        ("API", earlier.api, target.endpoint.api.value),
+        ("--context", earlier.context_tokens, target.context_tokens),
     ):
         if was != now:
             raise UsageError(
@@ -195,13 +190,13 @@ def _same_run(earlier: RunInfo, endpoint: Endpoint, options: Options, suite: Sui
             )
 
 
-async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
+async def _send_all(sender: Sender, suite: Suite, target: Target, options: Options) -> None:
     journal = sender.journal
     try:
         earlier = options.resume
-        facts = (earlier and earlier.facts) or await _discover(sender.client, options)
+        facts = (earlier and earlier.facts) or await _discover(sender.client, target, options)
         journal.append("facts", facts)
-        gauge = _gauge(sender.client, facts, options.trust_discovered)
+        gauge = _gauge(sender.client, facts, target.trust_discovered)
         limits = Limits(
             options.concurrency,
             options.deadline_seconds,
@@ -211,7 +206,7 @@ async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
             suite.bound,
         )
         probes = load_probes(options.probes or suite.probes)
-        meter = await make_meter(sender.client, facts, with_key=options.trust_discovered)
+        meter = await make_meter(sender.client, facts, with_key=target.trust_discovered)
         if meter:
             journal.append("topology", meter.topology)
         runner = Runner(sender, probes, facts, gauge, meter, limits)
@@ -226,7 +221,7 @@ async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
             await runner.plan()
         else:
             await runner.run()
-        journal.append("facts_after", await _discover(sender.client, options))
+        journal.append("facts_after", await _discover(sender.client, target, options))
     except Stopped as stopped:
         journal.append("stopped", str(stopped))
     except KvcanaryError as error:
@@ -239,13 +234,15 @@ async def _send_all(sender: Sender, suite: Suite, options: Options) -> None:
         journal.append("scale", sender.scale())
 
 
-async def _discover(client: Client, options: Options) -> Facts:
-    return await discover(
+async def _discover(client: Client, target: Target, options: Options) -> Facts:
+    facts = await discover(
         client,
-        options.context_tokens,
-        trust_discovered=options.trust_discovered,
+        target.context_tokens,
+        context_source=target.context_source,
+        trust_discovered=target.trust_discovered,
         deadline_seconds=min(METADATA_SECONDS, options.deadline_seconds),
     )
+    return facts.model_copy(update={"output_tokens": target.output_tokens})
 
 
 def _budget(suite: Suite, given: Budget) -> Budget:

@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvcanary.verdict",),
     # The wire: one request out, one reply back.
     (
+        "kvcanary.deployment.target",
         "kvcanary.probing.answer",
         "kvcanary.probing.client",
         "kvcanary.probing.endpoint",
@@ -72,6 +73,7 @@ PURE = (
     "kvcanary.verdict",
     "kvcanary.engines",
     "kvcanary.deployment.facts",
+    "kvcanary.deployment.target",
     "kvcanary.probing.lengths",
     "kvcanary.probing.plan",
     "kvcanary.probing.sizing",

@@ -6,6 +6,7 @@ import click
 
 from kvcanary.cli.output import OutputFormat, Reports, concluded, output_option, reports_option
 from kvcanary.cli.running import Choices, new_record, resumed_record, run, run_options
+from kvcanary.cli.targets import Connection
 
 
 def _words(_ctx: click.Context, _param: click.Parameter, command: str | None) -> list[str] | None:
@@ -37,6 +38,7 @@ def _words(_ctx: click.Context, _param: click.Parameter, command: str | None) ->
 )
 @output_option
 def check(
+    connection: Connection,
     choices: Choices,
     record: Path | None,
     resume: Path | None,
@@ -46,7 +48,7 @@ def check(
 ) -> int:
     """Send canary prompts as several tenants to TARGET and judge the answers.
 
-    TARGET is the base URL of an OpenAI-compatible server, usually ending in /v1, or lab:NAME for a
+    TARGET is the base URL of an OpenAI-compatible server, usually ending in /v1; or lab:NAME for a
     deployment in a box (see `kvcanary lab list`).
 
     \b
@@ -61,4 +63,5 @@ def check(
       KVCANARY_API_KEY=... kvcanary check https://llm.example.com/v1 --report junit=canary.xml
     """
     new, earlier = resumed_record(resume) if resume else (new_record(record), None)
-    return concluded(run(choices, new, resume=earlier), new.path, output, reports, on_leak)
+    one = run(connection, choices, new, resume=earlier)
+    return concluded(one, new.path, output, reports, on_leak)

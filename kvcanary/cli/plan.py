@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kvcanary.cli.running import Choices, new_record, run, run_options
+from kvcanary.cli.targets import Connection
 from kvcanary.errors import KvcanaryError, UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Contact nobody: needs --context; prices in tokens, by estimate.",
 )
-def plan(choices: Choices, offline: bool) -> int:
+def plan(connection: Connection, choices: Choices, offline: bool) -> int:
     """Print what `check` with the same options would send to TARGET, and what that costs.
 
     Sends only calibration and its control: about a dozen short prompts. With --offline nothing at all.
@@ -31,13 +32,13 @@ def plan(choices: Choices, offline: bool) -> int:
       kvcanary plan https://llm.example.com/v1 --offline --context 1048576
     """
     if offline:
-        _print(_offline(choices))
+        _print(_offline(connection, choices))
         return 0
     import asyncio
 
     new = new_record(None)
     try:
-        record = asyncio.run(run(choices, new, only_plan=True)).record
+        record = asyncio.run(run(connection, choices, new, only_plan=True)).record
     except KeyboardInterrupt:
         click.echo("Interrupted.", err=True)
         return 130
@@ -47,23 +48,23 @@ def plan(choices: Choices, offline: bool) -> int:
     return 0
 
 
-def _offline(choices: Choices) -> "PlanNote":
+def _offline(connection: Connection, choices: Choices) -> "PlanNote":
     from kvcanary.deployment.facts import Facts
     from kvcanary.probing.buying import Budget, buy, plan_note, tokens_allowed
     from kvcanary.probing.grammar import load_probes, load_suite
     from kvcanary.probing.plan import make_plan
     from kvcanary.probing.sizing import ASSUMED
 
-    if choices.context_tokens is None:
+    if connection.context_tokens is None:
         raise UsageError("--offline needs --context: nobody is asked how long prompts may be.")
     suite = load_suite(choices.suite)
     budget = Budget(tokens=choices.tokens, tokens_per_minute=choices.tokens_per_minute)
-    tokens = tokens_allowed(budget, suite.tokens, choices.context_tokens)
+    tokens = tokens_allowed(budget, suite.tokens, connection.context_tokens)
     budget = replace(budget, tokens=tokens)
     wanted = make_plan(
         load_probes(choices.probes or suite.probes),
-        Facts(context_tokens=choices.context_tokens, context_source="--context"),
-        choices.context_tokens,
+        Facts(context_tokens=connection.context_tokens, context_source="--context"),
+        connection.context_tokens,
         ASSUMED,
         choices.concurrency,
         first_number=0,

@@ -1,13 +1,13 @@
 """``kvcanary replay``: send the requests behind a finding again."""
 
 import asyncio
-import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from kvcanary.cli.targets import TARGET, Connection, opened, reach_options
 from kvcanary.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -27,28 +27,16 @@ if TYPE_CHECKING:
     show_default=True,
     help="Word for word (meets a poisoned cache), with fresh text, or one after the other.",
 )
-@click.option(
-    "--target", metavar="URL|lab:NAME", help="Send to another place than the recorded one."
-)
-@click.option(
-    "--api-key-env",
-    default="KVCANARY_API_KEY",
-    show_default=True,
-    metavar="VARIABLE",
-    help="Environment variable that holds the API key.",
-)
-@click.option(
-    "--ca-file", type=click.Path(exists=True, dir_okay=False), help="PEM file of a private CA."
-)
+@click.option("--target", metavar=TARGET, help="Send to another place than the recorded one.")
+@reach_options
 @click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
 def replay(
     record: Path,
     finding: str,
     text: str,
     target: str | None,
-    api_key_env: str,
-    ca_file: str | None,
     quiet: bool,
+    **reach: Any,
 ) -> int:
     """Send the requests behind FINDING of RECORD again: the victims, the control, the readers
     of its stratum.
@@ -60,8 +48,7 @@ def replay(
     """
     from kvcanary.canary.prompt import RunIdentity
     from kvcanary.canary.sitekey import load_or_create
-    from kvcanary.cli.targets import opened
-    from kvcanary.probing.endpoint import Api, Endpoint, SecretKey
+    from kvcanary.probing.endpoint import UNNAMED, Api
     from kvcanary.record.journal import load
     from kvcanary.report.progress import progress
     from kvcanary.run import Options, Result, run_check
@@ -80,7 +67,14 @@ def replay(
         raise ConfigError(
             f"{record} was not written by kvcanary: its api or nonce is none."
         ) from None
-    key = os.environ.get(api_key_env)
+    connection = Connection(
+        target=target or info.target,
+        model=None if target else info.model,
+        context_tokens=info.context_tokens,
+        api=api.value,
+        stream=info.stream,
+        **reach,
+    )
     again = _again(recorded, wanted)
     passes: list[RunIdentity | None] = []
     if text in ("same", "both"):
@@ -90,29 +84,21 @@ def replay(
 
     async def run() -> list[Result]:
         results = []
-        async with opened(target or info.target) as place:
-            endpoint = Endpoint(
-                base_url=place.base_url,
-                model=place.model or info.model,
-                api=api,
-                stream=info.stream,
-                api_key=SecretKey(key) if key else None,
-                ca_file=ca_file,
-            )
-            options = Options(
-                target=place.name,
-                suite=info.suite,
-                context_tokens=info.context_tokens or place.context_tokens,
-                concurrency=info.concurrency,
-                deadline_seconds=info.deadline_seconds,
-                contact=info.contact,
-                again=again,
-                replays=f"{info.run:07x}/{wanted.rule}",
-            )
+        options = Options(
+            suite=info.suite,
+            concurrency=info.concurrency,
+            deadline_seconds=info.deadline_seconds,
+            contact=info.contact,
+            again=again,
+            replays=f"{info.run:07x}/{wanted.rule}",
+        )
+        async with opened(connection) as place:
+            if place.endpoint.model == UNNAMED:
+                place = replace(place, endpoint=replace(place.endpoint, model=info.model))
             with progress(quiet=quiet) as listener:
                 for identity in passes:
                     one = replace(options, identity=identity)
-                    results.append(await run_check(endpoint, one, listener))
+                    results.append(await run_check(place, one, listener))
         return results
 
     results = asyncio.run(run())

@@ -1,15 +1,15 @@
-"""What ``check`` and ``plan`` share: the target, how to reach it, what may be spent, and one run."""
+"""What ``check`` and ``plan`` share: what is run, what may be spent, and one run."""
 
 import functools
-import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from kvcanary.cli.targets import Connection, opened, target_options
 from kvcanary.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,37 +17,24 @@ if TYPE_CHECKING:
     from kvcanary.record.run import RunRecord
     from kvcanary.run import Result
 
-KEY_VARIABLE = "KVCANARY_API_KEY"
-MAX_CONTEXT = 1 << 30
-
 
 @dataclass(frozen=True, slots=True)
 class Choices:
     """The options of a run, as given on the command line."""
 
-    target: str
     suite: str
     probes: tuple[str, ...]
-    model: str | None
-    context_tokens: int | None
-    api: str
-    stream: bool
     tokens: int | None
     minutes: float | None
     tokens_per_minute: int | None
     concurrency: int
     deadline_seconds: float
-    api_key_env: str
-    ca_file: str | None
-    trust_env: bool
-    trust_discovered: bool
     contact: str | None
     waivers: Path | None
     quiet: bool
 
 
 _OPTIONS = (
-    click.argument("target", metavar="URL|lab:NAME"),
     click.option(
         "--suite",
         default="check",
@@ -61,24 +48,6 @@ _OPTIONS = (
         multiple=True,
         metavar="ID|FILE",
         help="Probe to run instead of the suite's own; may be given more than once.",
-    ),
-    click.option("--model", help="Model to test. Default: the only one that the server lists."),
-    click.option(
-        "--context",
-        "context_tokens",
-        type=click.IntRange(1, MAX_CONTEXT),
-        metavar="TOKENS",
-        help="Context limit that the deployment promises. Default: what the server tells.",
-    ),
-    click.option(
-        "--api",
-        type=click.Choice(["chat", "completions"]),
-        default="chat",
-        show_default=True,
-        help="Which OpenAI-compatible call to use.",
-    ),
-    click.option(
-        "--stream/--no-stream", default=True, show_default=True, help="Ask for streamed answers."
     ),
     click.option(
         "--tokens",
@@ -116,24 +85,6 @@ _OPTIONS = (
         help="Longest wait for one request.",
     ),
     click.option(
-        "--api-key-env",
-        default=KEY_VARIABLE,
-        show_default=True,
-        metavar="VARIABLE",
-        help="Environment variable that holds the API key.",
-    ),
-    click.option(
-        "--ca-file",
-        type=click.Path(exists=True, dir_okay=False),
-        help="PEM file of a private CA.",
-    ),
-    click.option("--trust-env", is_flag=True, help="Take proxies from the environment."),
-    click.option(
-        "--trust-discovered",
-        is_flag=True,
-        help="Send the API key to workers that the front door names, too.",
-    ),
-    click.option(
         "--contact",
         metavar="TEXT",
         help="Whom to ask about the test: stands in every prompt. "
@@ -150,7 +101,7 @@ _OPTIONS = (
 
 
 def run_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Adds the options and hands them over as ``choices``."""
+    """Adds the options of a run and hands them over as ``choices``; those of its target as ``connection``."""
 
     @functools.wraps(command)
     def with_choices(**values: object) -> int:
@@ -159,7 +110,7 @@ def run_options(command: Callable[..., int]) -> Callable[..., int]:
 
     for option in reversed(_OPTIONS):
         with_choices = option(with_choices)
-    return with_choices
+    return target_options(with_choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +153,7 @@ def resumed_record(cut_off: Path) -> "tuple[Record, RunRecord]":
 
 
 async def run(
+    connection: Connection,
     choices: Choices,
     record: Record,
     *,
@@ -210,47 +162,31 @@ async def run(
 ) -> "Result":
     """One run as chosen, with its lab if it has one."""
     from kvcanary.cli.explain import require_known
-    from kvcanary.cli.targets import opened
     from kvcanary.probing.buying import Budget
-    from kvcanary.probing.endpoint import Api, Endpoint, SecretKey
     from kvcanary.probing.yaml_file import load_yaml
     from kvcanary.report.progress import progress
     from kvcanary.run import DEFAULT_CONTACT, Options, resolve_model, run_check
     from kvcanary.verdict.waivers import Waivers
 
-    key = os.environ.get(choices.api_key_env)
     waivers = load_yaml(choices.waivers, Waivers).waivers if choices.waivers else ()
     require_known(waiver.rule for waiver in waivers)
-    async with opened(choices.target) as place:
-        endpoint = Endpoint(
-            base_url=place.base_url,
-            model=choices.model or place.model or "?",
-            api=Api(choices.api),
-            stream=choices.stream,
-            api_key=SecretKey(key) if key else None,
-            ca_file=choices.ca_file,
-            trust_env=choices.trust_env,
-        )
-        endpoint = await resolve_model(endpoint, choices.model or place.model)
-        options = Options(
-            target=place.name,
-            suite=choices.suite,
-            probes=choices.probes,
-            context_tokens=choices.context_tokens or place.context_tokens,
-            concurrency=choices.concurrency,
-            deadline_seconds=choices.deadline_seconds,
-            contact=choices.contact or DEFAULT_CONTACT,
-            trust_discovered=choices.trust_discovered,
-            budget=Budget(
-                tokens=choices.tokens,
-                seconds=None if choices.minutes is None else 60.0 * choices.minutes,
-                tokens_per_minute=choices.tokens_per_minute,
-            ),
-            only_plan=only_plan,
-            waivers=waivers,
-            resume=resume,
-            record=record.path,
-            identity=record.identity,
-        )
+    options = Options(
+        suite=choices.suite,
+        probes=choices.probes,
+        concurrency=choices.concurrency,
+        deadline_seconds=choices.deadline_seconds,
+        contact=choices.contact or DEFAULT_CONTACT,
+        budget=Budget(
+            tokens=choices.tokens,
+            seconds=None if choices.minutes is None else 60.0 * choices.minutes,
+            tokens_per_minute=choices.tokens_per_minute,
+        ),
+        only_plan=only_plan,
+        resume=resume,
+        record=record.path,
+        identity=record.identity,
+    )
+    async with opened(connection) as found:
+        target = await resolve_model(replace(found, waivers=(*found.waivers, *waivers)))
         with progress(quiet=choices.quiet) as listener:
-            return await run_check(endpoint, options, listener)
+            return await run_check(target, options, listener)

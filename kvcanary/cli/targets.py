@@ -1,16 +1,29 @@
-"""What a target is: a URL, or ``lab:NAME[?context=N&front_door_only&seed=N]`` started for the run."""
+"""What a target is: a URL, ``lab:NAME[?context=N&front_door_only&seed=N]`` started for the run, or the
+path of a deployment file; and the options that say how it is reached."""
 
 import asyncio
+import functools
 import json
+import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
+
+import click
 
 from kvcanary.errors import UsageError
 
+if TYPE_CHECKING:
+    from kvcanary.deployment.target import Target
+    from kvcanary.probing.endpoint import SecretKey
+
 LAB = "lab:"
+TARGET = "URL|FILE|lab:NAME"
+KEY_VARIABLE = "KVCANARY_API_KEY"
+MAX_CONTEXT = 1 << 30
 START_SECONDS = 60.0
 END_SECONDS = 5.0
 _OPTIONS = {
@@ -24,20 +37,91 @@ _OPTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """An opened target. ``model`` and ``context_tokens`` are known for the lab only."""
+class Connection:
+    """What the command line says of a target. What is None is as the deployment file says, or the default."""
 
-    name: str
-    base_url: str
+    target: str
     model: str | None = None
     context_tokens: int | None = None
+    api: str | None = None
+    stream: bool | None = None
+    api_key_env: str | None = None
+    ca_file: str | None = None
+    trust_env: bool = False
+    trust_discovered: bool = False
+
+
+_REACH_OPTIONS = (
+    click.option(
+        "--api-key-env",
+        metavar="VARIABLE",
+        help="Environment variable that holds the API key.  [default: the deployment file's key, else "
+        f"{KEY_VARIABLE}]",
+    ),
+    click.option(
+        "--ca-file",
+        type=click.Path(exists=True, dir_okay=False),
+        help="PEM file of a private CA.",
+    ),
+    click.option("--trust-env", is_flag=True, help="Take proxies from the environment."),
+    click.option(
+        "--trust-discovered",
+        is_flag=True,
+        help="Send the API key to workers that the front door names, too.",
+    ),
+)
+"""How a target is reached, wherever it is named."""
+
+_TARGET_OPTIONS = (
+    click.argument("target", metavar=TARGET),
+    click.option("--model", help="Model to test. Default: the only one that the server lists."),
+    click.option(
+        "--context",
+        "context_tokens",
+        type=click.IntRange(1, MAX_CONTEXT),
+        metavar="TOKENS",
+        help="Context limit that the deployment promises. Default: what the server tells.",
+    ),
+    click.option(
+        "--api",
+        type=click.Choice(["chat", "completions"]),
+        help="Which OpenAI-compatible call to use.  [default: chat]",
+    ),
+    click.option(
+        "--stream/--no-stream", default=None, help="Ask for streamed answers.  [default: stream]"
+    ),
+    *_REACH_OPTIONS,
+)
+
+
+def reach_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Adds the options that say how a target is reached, under the names of ``Connection``."""
+    for option in reversed(_REACH_OPTIONS):
+        command = option(command)
+    return command
+
+
+def target_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Adds the argument TARGET and its options, and hands them over as ``connection``."""
+
+    @functools.wraps(command)
+    def with_connection(**values: object) -> int:
+        mine = {name: values.pop(name) for name in Connection.__dataclass_fields__}
+        return command(connection=Connection(**mine), **values)  # type: ignore[arg-type]
+
+    for option in reversed(_TARGET_OPTIONS):
+        with_connection = option(with_connection)
+    return with_connection
 
 
 @asynccontextmanager
-async def opened(target: str) -> AsyncIterator[Place]:
-    """The target, with its lab running for as long as the context lasts."""
-    if not target.startswith(LAB):
-        yield Place(target, target)
+async def opened(connection: Connection) -> "AsyncIterator[Target]":
+    """The target, with its lab running for as long as the context lasts.
+
+    Its model is ``UNNAMED`` where neither the command line nor the target names one.
+    """
+    if not connection.target.startswith(LAB):
+        yield _with(connection, _bare(connection.target, connection.target))
         return
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -46,19 +130,59 @@ async def opened(target: str) -> AsyncIterator[Place]:
         "lab",
         "serve",
         "--announce",
-        *_arguments(target),
+        *_arguments(connection.target),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        yield await _announced(process, target)
+        yield _with(connection, await _announced(process, connection.target))
     finally:
         await _end(process)
 
 
-async def _announced(process: asyncio.subprocess.Process, target: str) -> Place:
+def _bare(name: str, base_url: str) -> "Target":
+    from kvcanary.deployment.target import Target
+    from kvcanary.probing.endpoint import UNNAMED, Endpoint
+
+    return Target(name, Endpoint(base_url, UNNAMED))
+
+
+def _with(connection: Connection, target: "Target") -> "Target":
+    """The target with what the command line says: that comes first."""
+    from kvcanary.probing.endpoint import Api
+
+    endpoint = target.endpoint
+    if connection.model:
+        endpoint = replace(endpoint, model=connection.model)
+    if connection.api:
+        endpoint = replace(endpoint, api=Api(connection.api))
+    if connection.stream is not None:
+        endpoint = replace(endpoint, stream=connection.stream)
+    if connection.ca_file:
+        endpoint = replace(endpoint, ca_file=connection.ca_file)
+    if connection.api_key_env or endpoint.api_key is None:
+        endpoint = replace(endpoint, api_key=_key(connection.api_key_env))
+    if connection.context_tokens is not None:
+        target = replace(
+            target, context_tokens=connection.context_tokens, context_source="--context"
+        )
+    return replace(
+        target,
+        endpoint=replace(endpoint, trust_env=endpoint.trust_env or connection.trust_env),
+        trust_discovered=target.trust_discovered or connection.trust_discovered,
+    )
+
+
+def _key(variable: str | None) -> "SecretKey | None":
+    from kvcanary.probing.endpoint import SecretKey
+
+    name = variable or KEY_VARIABLE
+    return SecretKey(os.environ[name]) if os.environ.get(name) else None
+
+
+async def _announced(process: asyncio.subprocess.Process, target: str) -> "Target":
     assert process.stdout is not None  # noqa: S101 - asked for above
     try:
         line = await asyncio.wait_for(process.stdout.readline(), START_SECONDS)
@@ -69,7 +193,13 @@ async def _announced(process: asyncio.subprocess.Process, target: str) -> Place:
     except ValueError:
         reason = await _complaint(process)
         raise UsageError(f"{target} did not start. {reason}") from None
-    return Place(target, f"{said['url']}/v1", said["model"], said["context_tokens"])
+    found = _bare(target, f"{said['url']}/v1")
+    return replace(
+        found,
+        endpoint=replace(found.endpoint, model=said["model"]),
+        context_tokens=said["context_tokens"],
+        context_source="the lab's scenario",
+    )
 
 
 async def _complaint(process: asyncio.subprocess.Process) -> str:

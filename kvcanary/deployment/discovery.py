@@ -52,13 +52,14 @@ async def discover(
     client: Client,
     context_tokens: int | None,
     *,
+    context_source: str = "--context",
     trust_discovered: bool = False,
     deadline_seconds: float = METADATA_SECONDS,
 ) -> Facts:
     """Ask the front door, then each worker that it names (without the key unless trusted).
 
-    ``deadline_seconds``: longest wait for each document. Raises Unreachable or Unauthorized where the
-    context limit stays unknown because nobody could be asked.
+    ``context_source``: who promised ``context_tokens``. ``deadline_seconds``: longest wait for each document.
+    Raises Unreachable or Unauthorized where the context limit stays unknown because nobody could be asked.
     """
     root = client.endpoint.base_url.removesuffix("/v1")
     listing = await model_list(client, deadline_seconds)
@@ -66,7 +67,7 @@ async def discover(
     workers, notes = await _Workers(client, root, trust_discovered, deadline_seconds).ask()
     advertised = listed[0].context_tokens if listed else None
     if context_tokens is not None:
-        context, source = context_tokens, "--context"
+        context, source = context_tokens, context_source
     elif advertised is not None:
         context, source = advertised, "/v1/models max_model_len"
     else:

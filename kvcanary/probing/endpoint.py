@@ -8,7 +8,7 @@ after it, with the exact length known beforehand.
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NoReturn, Protocol, Self, TypeAlias
@@ -30,6 +30,15 @@ _PRINTABLE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _RESERVED_HEADERS = frozenset(
     {"authorization", "content-length", "content-type", "host", "transfer-encoding", "x-request-id"}
 )
+RESERVED_FIELDS = frozenset(
+    {"model", "messages", "prompt", "max_tokens", "temperature", "stream", "stream_options"}
+    | {"user", "stop", "ignore_eos"}
+)
+"""Fields of a body that kvcanary sets itself."""
+
+
+UNNAMED = "?"
+"""A model that is still to be found out: the only one that is served."""
 
 
 class Api(StrEnum):
@@ -40,7 +49,7 @@ class Api(StrEnum):
 
 
 class SecretKey:
-    """An API key that shows itself only where it is asked to.
+    """An API key, or another secret, that shows itself only where it is asked to.
 
     Its ``repr`` and ``str`` are fixed, it cannot be pickled and has no comparable parts, so that
     it survives logs, ``dataclasses.asdict``, tracebacks with locals and ``pytest --showlocals``.
@@ -55,8 +64,9 @@ class SecretKey:
         if not _PRINTABLE.fullmatch(key):
             del key  # a traceback with locals must not show it
             raise UsageError(
-                "The API key is empty or holds spaces, line breaks or characters outside ASCII, "
-                "which no HTTP header can carry. Nothing was sent. Check where the key comes from."
+                "The API key (or another secret) is empty or holds spaces around it, line breaks or "
+                "characters outside ASCII, which no HTTP header can carry. Nothing was sent. Check where "
+                "it comes from."
             )
         self.__reveal: Callable[[], str] = lambda: key
 
@@ -88,6 +98,59 @@ class SecretKey:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """What a server with mutual TLS asks for: PEM files with the certificate and its private key.
+
+    Attributes:
+        key_file: None where ``file`` holds the key, too.
+        password: of the key, where it is encrypted.
+    """
+
+    file: str
+    key_file: str | None = None
+    password: SecretKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """An HTTP proxy that every request passes, but for hosts named in ``past``.
+
+    Attributes:
+        url: without credentials; checked as an endpoint's is.
+        past: host names, domains (``.example.com``) or ``host:port``, as in NO_PROXY.
+    """
+
+    url: str
+    user: str | None = None
+    password: SecretKey | None = None
+    past: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", normalised_url(self.url))
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a deployment can tell one tenant from another by. What is None is the endpoint's own.
+
+    Attributes:
+        headers: further headers, beside the endpoint's; their values are secrets.
+        cache_salt: sent as ``cache_salt``: keeps prefix caches apart. Who knows it can probe the cache.
+        user: sent as ``user``.
+        model: an adapter or another name, sent as ``model``.
+    """
+
+    api_key: SecretKey | None = None
+    headers: tuple[tuple[str, SecretKey], ...] = field(default=(), repr=False)
+    cache_salt: SecretKey | None = None
+    user: str | None = None
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        check_headers(self.headers)
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """One front door, or one worker, as requests are sent to it.
 
@@ -96,14 +159,17 @@ class Endpoint:
             nothing is added.
         model: sent as ``model``.
         stream: ask for server-sent events.
-        headers: extra headers, sent wherever the key is; their values count as secrets.
+        headers: extra headers, sent wherever the key is; their values are secrets.
+        fields: extra fields of every body: name, and value as JSON text (hashable, and never shown).
         ca_file: PEM file that replaces the public certificate authorities.
+        certificate: shown to servers that ask for one.
+        proxy: one that the user named; it comes before the environment's.
         trust_env: take proxies from the environment. Off unless the user asks: a prompt that
             passes a proxy nobody thought of tests the proxy.
 
     Raises:
         UsageError: a URL that is no http(s) URL, or holds credentials, a query or a fragment;
-            headers that HTTP cannot carry or that the client sets itself.
+            headers that HTTP cannot carry, and headers and fields that the client sets itself.
     """
 
     base_url: str
@@ -111,24 +177,22 @@ class Endpoint:
     api: Api = Api.CHAT
     stream: bool = True
     api_key: SecretKey | None = None
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    headers: tuple[tuple[str, SecretKey], ...] = field(default=(), repr=False)
+    fields: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     ca_file: str | None = None
+    certificate: ClientCertificate | None = None
+    proxy: Proxy | None = None
     trust_env: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base_url", normalised_url(self.base_url))
         if not self.model:
             raise UsageError("The model name is empty. Give the name the deployment serves.")
-        for name, value in self.headers:
-            if not _TOKEN.fullmatch(name) or not _PRINTABLE.fullmatch(value):
+        check_headers(self.headers)
+        for name, _ in self.fields:
+            if name in RESERVED_FIELDS:
                 raise UsageError(
-                    "An extra header has a name or a value that HTTP cannot carry "
-                    "(empty, line break, or outside ASCII). Nothing was sent."
-                )
-            if name.lower() in _RESERVED_HEADERS:
-                raise UsageError(
-                    f"The extra header {name!r} is set by kvcanary itself. "
-                    "Give a key as the API key and leave the others out."
+                    f"The extra field {name!r} is set by kvcanary itself. Leave it out."
                 )
 
     @property
@@ -136,6 +200,21 @@ class Endpoint:
         """The URL that requests of this API go to."""
         path = "chat/completions" if self.api is Api.CHAT else "completions"
         return f"{self.base_url}/{path}"
+
+
+def check_headers(headers: Iterable[tuple[str, SecretKey]]) -> None:
+    """Raises UsageError for a name that HTTP cannot carry or that the client sets itself."""
+    for name, _ in headers:
+        if not _TOKEN.fullmatch(name):
+            raise UsageError(
+                "An extra header has a name that HTTP cannot carry (empty, line break, or outside ASCII). "
+                "Nothing was sent."
+            )
+        if name.lower() in _RESERVED_HEADERS:
+            raise UsageError(
+                f"The extra header {name!r} is set by kvcanary itself. "
+                "Give a key as the API key and leave the others out."
+            )
 
 
 def normalised_url(url: str) -> str:
@@ -206,6 +285,10 @@ class PlainText:
         return f"PlainText({self.size_bytes} bytes)"
 
 
+ANYBODY = Identity()
+"""Sent as the endpoint says."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request. Temperature is always 0; no seed is sent.
@@ -213,7 +296,8 @@ class Request:
     Attributes:
         name: sent as ``X-Request-Id``, for example ``kvc-3f9a-017``.
         max_tokens: the output budget in tokens, at least 1.
-        user: the tenant, sent as ``user``.
+        user: the tenant, sent as ``user`` where its identity has no other.
+        identity: what the tenant is sent as.
         headers: further headers of this request alone, such as ``X-data-parallel-rank``.
         extra: further fields of the body, such as ``reasoning_effort``; none that is set here already.
         ignore_eos: ask for all of ``max_tokens``; the field is sent only when set, since servers
@@ -231,6 +315,7 @@ class Request:
     stop: tuple[str, ...] = ()
     extra: tuple[tuple[str, "Extra"], ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
+    identity: Identity = ANYBODY
 
     def __post_init__(self) -> None:
         if not _REQUEST_NAME.fullmatch(self.name):
@@ -277,12 +362,13 @@ def body_of(endpoint: Endpoint, request: Request) -> Body:
     """The body of `request` in the dialect of `endpoint.api`."""
     # The text's place is found by a placeholder that nothing else in the object can hold.
     placeholder = secrets.token_hex(16)
+    identity = request.identity
     fields: dict[str, object] = {
-        "model": endpoint.model,
+        "model": identity.model or endpoint.model,
         "max_tokens": request.max_tokens,
         "temperature": 0,
         "stream": endpoint.stream,
-        "user": request.user,
+        "user": identity.user or request.user,
     }
     if endpoint.stream:
         fields["stream_options"] = {"include_usage": True}
@@ -290,6 +376,10 @@ def body_of(endpoint: Endpoint, request: Request) -> Body:
         fields["ignore_eos"] = True
     if request.stop:
         fields["stop"] = list(request.stop)
+    if identity.cache_salt is not None:
+        fields["cache_salt"] = identity.cache_salt.reveal()
+    for name, text in endpoint.fields:
+        fields.setdefault(name, json.loads(text))
     for name, value in request.extra:
         fields.setdefault(name, dict(value) if isinstance(value, tuple) else value)
     if endpoint.api is Api.CHAT:

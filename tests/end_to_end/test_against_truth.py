@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvcanary.canary.sitekey import SiteKey
+from kvcanary.deployment.target import Target
 from kvcanary.lab import Lab, ReadTruth, scenario_named
 from kvcanary.probing.endpoint import Api, Endpoint
 from kvcanary.record.exchange import Exchange, ForeignText, Form, Purpose
@@ -44,12 +45,11 @@ async def _check(
     async with box as lab:
         endpoint = Endpoint(f"{lab.url}/v1", lab.model_name, api=api, stream=stream)
         options = Options(
-            target=f"lab:{scenario}",
-            context_tokens=CONTEXT,
             record=folder / "record.jsonl",
             site_key=SiteKey(bytes(range(32))),
         )
-        record = (await run_check(endpoint, options)).record
+        target = Target(f"lab:{scenario}", endpoint, CONTEXT)
+        record = (await run_check(target, options)).record
         truth = {e.number: lab.truth.read(e.name) for e in record.exchanges}
     return Checked(record, {number: read for number, read in truth.items() if read})
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kvcanary.canary.prompt import RunIdentity
 from kvcanary.canary.sitekey import SiteKey
+from kvcanary.deployment.target import Target
 from kvcanary.lab import Lab, scenario_named
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.events import Silence
@@ -32,15 +33,13 @@ class CutOff(Silence):
 
 async def _cut_off_and_resumed(scenario: str, folder: Path) -> None:
     async with Lab(scenario_named(scenario).scaled(context_tokens=CONTEXT)) as lab:
-        endpoint = Endpoint(f"{lab.url}/v1", lab.model_name)
+        target = Target(scenario, Endpoint(f"{lab.url}/v1", lab.model_name), CONTEXT)
         options = Options(
-            target=scenario,
-            context_tokens=CONTEXT,
             record=folder / "first.jsonl",
             site_key=SITE_KEY,
         )
         listener = CutOff(Purpose.READER)
-        listener.task = asyncio.create_task(run_check(endpoint, options, listener))
+        listener.task = asyncio.create_task(run_check(target, options, listener))
         await asyncio.wait([listener.task])
         assert listener.task.cancelled()
 
@@ -49,7 +48,7 @@ async def _cut_off_and_resumed(scenario: str, folder: Path) -> None:
         assert earlier.verdict is None
         identity = RunIdentity(earlier.info.run, bytes.fromhex(earlier.info.nonce))
         again = replace(options, record=folder / "second.jsonl", identity=identity, resume=earlier)
-        resumed = (await run_check(endpoint, again)).record
+        resumed = (await run_check(target, again)).record
 
     done = {e.number for e in earlier.exchanges}
     numbers = [e.number for e in resumed.exchanges if e.purpose is not Purpose.CALIBRATION]

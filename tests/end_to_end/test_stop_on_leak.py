@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 from kvcanary.canary.sitekey import SiteKey
+from kvcanary.deployment.target import Target
 from kvcanary.lab import Lab, scenario_named
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.record.run import RunRecord
@@ -21,13 +22,12 @@ async def _check(folder: Path, stop: bool) -> RunRecord:
     )
     async with Lab(scenario_named("glm-5.3").scaled(context_tokens=CONTEXT)) as lab:
         options = Options(
-            target="lab:glm-5.3",
             suite=str(suite),
-            context_tokens=CONTEXT,
             record=folder / f"{stop}.jsonl",
             site_key=SiteKey(bytes(range(32))),
         )
-        return (await run_check(Endpoint(f"{lab.url}/v1", lab.model_name), options)).record
+        endpoint = Endpoint(f"{lab.url}/v1", lab.model_name)
+        return (await run_check(Target("lab:glm-5.3", endpoint, CONTEXT), options)).record
 
 
 def test_it_ends_after_the_stage_that_leaked_and_is_a_violation(tmp_path: Path) -> None:

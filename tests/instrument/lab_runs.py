@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from kvcanary.canary.prompt import RunIdentity
 from kvcanary.canary.sitekey import SiteKey
+from kvcanary.deployment.target import Target
 from kvcanary.lab import Clock, FreeListPolicy, Lab, Routing, WallClock, scenario_named, with_habit
 from kvcanary.probing.buying import NO_LIMIT, Budget
 from kvcanary.probing.endpoint import Endpoint
@@ -67,9 +68,7 @@ class Setup:
     def options(self, record: Path) -> Options:
         """The options of the run."""
         return Options(
-            target=f"lab:{self.scenario}",
             suite=self.suite,
-            context_tokens=(self.claimed_context or self.context) if self.promised else None,
             budget=self.budget,
             only_plan=self.only_plan,
             record=record,
@@ -114,7 +113,9 @@ async def run_in(lab: Lab, setup: Setup, listener: Listener | None = None) -> Ru
     endpoint = Endpoint(f"{lab.url}/v1", lab.model_name, stream=setup.stream)
     with TemporaryDirectory() as folder:
         options = setup.options(Path(folder) / "record.jsonl")
-        return (await run_check(endpoint, options, listener)).record
+        context = (setup.claimed_context or setup.context) if setup.promised else None
+        target = Target(f"lab:{setup.scenario}", endpoint, context)
+        return (await run_check(target, options, listener)).record
 
 
 def ran(setup: Setup, clock: Callable[[], Clock] | None = None) -> Ran:

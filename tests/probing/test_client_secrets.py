@@ -25,7 +25,7 @@ def endpoint_at(base_url: str) -> Endpoint:
         base_url,
         "tiny",
         api_key=SecretKey(SECRET),
-        headers=(("X-Team-Key", OTHER_SECRET),),
+        headers=(("X-Team-Key", SecretKey(OTHER_SECRET)),),
     )
 
 

@@ -18,8 +18,10 @@ from kvcanary.probing.endpoint import (
     PIECE_BYTES,
     Api,
     Endpoint,
+    Identity,
     PlainText,
     Request,
+    SecretKey,
     body_of,
 )
 from kvcanary.probing.outcome import Outcome, Reason, Reply
@@ -564,20 +566,14 @@ def test_urls_are_kept_as_given_but_for_the_slash(given: str, kept: str) -> None
     assert Endpoint(given, "tiny").base_url == kept
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        (("x y", "v"),),
-        (("x", "v\r\nhost: other"),),
-        (("x", ""),),
-        (("Authorization", "Bearer hunter2"),),
-        (("content-length", "5"),),
-    ],
-)
-def test_headers_that_are_refused(headers: tuple[tuple[str, str], ...]) -> None:
+@pytest.mark.parametrize("name", ["x y", "", "Authorization", "content-length", "x\r\nhost"])
+def test_headers_that_are_refused(name: str) -> None:
+    headers = ((name, SecretKey("Bearer hunter2")),)
     with pytest.raises(UsageError) as caught:
         Endpoint("http://host/v1", "tiny", headers=headers)
     assert "hunter2" not in str(caught.value)
+    with pytest.raises(UsageError):
+        Identity(headers=headers)
 
 
 def test_requests_that_are_refused() -> None:

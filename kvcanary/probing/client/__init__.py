@@ -45,7 +45,7 @@ class Client:
 
     Raises:
         UsageError: the URL's host is none, or the concurrency is below 1.
-        ConfigError: the endpoint's `ca_file` cannot be used.
+        ConfigError: the endpoint's `ca_file` or `certificate` cannot be used.
     """
 
     def __init__(
@@ -102,7 +102,8 @@ class Client:
                     exchange.seen.has_slot = True
                     exchange.start()
                     connect_seconds = min(CONNECT_SECONDS, 0.9 * deadline_seconds)
-                    await exchange.run(self._http, self._auth, connect_seconds)
+                    auth = EndpointAuth(self.endpoint, request.identity)
+                    await exchange.run(self._http, auth, connect_seconds)
             except TimeoutError:
                 expired = held.expired() and not deadline.expired()
                 exchange.end(Ending.RELEASED if expired else Ending.DEADLINE)

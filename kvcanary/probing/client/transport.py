@@ -6,13 +6,13 @@ No redirects, no cookies, no compression, no proxy that the user did not ask for
 import socket
 import ssl
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
 
 from kvcanary.errors import ConfigError
-from kvcanary.probing.endpoint import Endpoint
+from kvcanary.probing.endpoint import ANYBODY, ClientCertificate, Endpoint, Identity
 from kvcanary.probing.outcome import Reason
 from kvcanary.probing.tracebacks import causes_of
 
@@ -34,16 +34,16 @@ def http_client(endpoint: Endpoint, connections: int) -> httpx.AsyncClient:
     """A client that makes at most so many connections, and keeps them for a moment.
 
     Raises:
-        ConfigError: the endpoint's `ca_file` cannot be used.
+        ConfigError: the endpoint's `ca_file` or `certificate` cannot be used.
     """
-    context = _tls_context(endpoint.ca_file)
+    context = _tls_context(endpoint.ca_file, endpoint.certificate)
     pool = httpx.Limits(
         max_connections=connections,
         max_keepalive_connections=connections,
         keepalive_expiry=IDLE_CONNECTION_SECONDS,
     )
 
-    def transport(proxy: str | None = None) -> httpx.AsyncHTTPTransport:
+    def transport(proxy: httpx.Proxy | None = None) -> httpx.AsyncHTTPTransport:
         return httpx.AsyncHTTPTransport(
             verify=context,
             http1=True,
@@ -54,11 +54,9 @@ def http_client(endpoint: Endpoint, connections: int) -> httpx.AsyncClient:
             socket_options=_SOCKET_OPTIONS,
         )
 
-    proxies = urllib.request.getproxies() if endpoint.trust_env else {}
     mounts = {
-        f"{scheme}://": _Proxied(transport(proxies[scheme]), transport())
-        for scheme in ("http", "https")
-        if scheme in proxies
+        f"{scheme}://": _Proxied(transport(proxy), transport(), past)
+        for scheme, proxy, past in _proxies(endpoint)
     }
     no_cookies = CookieJar(policy=DefaultCookiePolicy(allowed_domains=[]))
     return httpx.AsyncClient(
@@ -72,15 +70,52 @@ def http_client(endpoint: Endpoint, connections: int) -> httpx.AsyncClient:
     )
 
 
-class _Proxied(httpx.AsyncBaseTransport):
-    """The environment's proxy, and past it for the hosts of NO_PROXY."""
+Past = Callable[[str, int | None], bool]
+"""Whether a host and port are reached past the proxy."""
 
-    def __init__(self, proxied: httpx.AsyncHTTPTransport, direct: httpx.AsyncHTTPTransport) -> None:
-        self._proxied = proxied
-        self._direct = direct
+
+def _proxies(endpoint: Endpoint) -> Iterator[tuple[str, httpx.Proxy, Past]]:
+    """The proxy for each scheme: the one that was named, else the environment's where it is to be trusted."""
+    named = endpoint.proxy
+    if named is not None:
+        auth = (
+            (named.user, named.password.reveal() if named.password else "") if named.user else None
+        )
+        for scheme in ("http", "https"):
+            yield scheme, httpx.Proxy(named.url, auth=auth), _named_past(named.past)
+    elif endpoint.trust_env:
+        proxies = urllib.request.getproxies()
+        for scheme in ("http", "https"):
+            if scheme in proxies:
+                yield (
+                    scheme,
+                    httpx.Proxy(proxies[scheme]),
+                    lambda h, _: urllib.request.proxy_bypass(h),
+                )
+
+
+def _named_past(past: Sequence[str]) -> Past:
+    def is_past(host: str, port: int | None) -> bool:
+        return any(
+            host == name.lstrip(".")
+            or host.endswith("." + name.lstrip("."))
+            or f"{host}:{port}" == name
+            for name in past
+        )
+
+    return is_past
+
+
+class _Proxied(httpx.AsyncBaseTransport):
+    """A proxy, and past it for some hosts."""
+
+    def __init__(
+        self, proxied: httpx.AsyncHTTPTransport, direct: httpx.AsyncHTTPTransport, past: Past
+    ) -> None:
+        self._proxied, self._direct, self._past = proxied, direct, past
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        past_it = urllib.request.proxy_bypass(request.url.host)
+        past_it = self._past(request.url.host, request.url.port)
         transport = self._direct if past_it else self._proxied
         return await transport.handle_async_request(request)
 
@@ -89,34 +124,60 @@ class _Proxied(httpx.AsyncBaseTransport):
         await self._direct.aclose()
 
 
-def _tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """Checks certificates against the public authorities, or only against `ca_file`.
+def _tls_context(ca_file: str | None, certificate: ClientCertificate | None) -> ssl.SSLContext:
+    """Checks certificates against the public authorities, or only against `ca_file`; shows `certificate`.
 
     Raises:
-        ConfigError: the file is missing, unreadable or no PEM.
+        ConfigError: a file is missing, unreadable or no PEM, or a key does not fit.
     """
     if ca_file is None:
-        return httpx.create_ssl_context(trust_env=False)
+        context = httpx.create_ssl_context(trust_env=False)
+    else:
+        try:
+            context = ssl.create_default_context(cafile=ca_file)
+        except OSError as error:  # ssl.SSLError is one
+            what = (
+                "no certificates in PEM form" if isinstance(error, ssl.SSLError) else error.strerror
+            )
+            raise ConfigError(
+                f"The file of certificate authorities {ca_file!r} could not be used: {what}. "
+                "Give a readable PEM file."
+            ) from None
+    if certificate is not None:
+        _show(context, certificate)
+    return context
+
+
+def _show(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
+    def password() -> str:  # without one OpenSSL would ask the terminal
+        return certificate.password.reveal() if certificate.password else ""
+
     try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:  # ssl.SSLError is one
-        what = "no certificates in PEM form" if isinstance(error, ssl.SSLError) else error.strerror
+        context.load_cert_chain(certificate.file, certificate.key_file, password)
+    except OSError as error:
+        key = f" with the key {certificate.key_file!r}" if certificate.key_file else ""
+        what = (
+            "it is no PEM file, the key does not fit it, or the key's password is missing or wrong"
+            if isinstance(error, ssl.SSLError)
+            else error.strerror
+        )
         raise ConfigError(
-            f"The file of certificate authorities {ca_file!r} could not be used: {what}. "
-            "Give a readable PEM file."
+            f"The client certificate {certificate.file!r}{key} could not be used: {what}."
         ) from None
 
 
 class EndpointAuth(httpx.Auth):
     """Adds key and extra headers at the last moment, so that no variable of ours holds them."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, endpoint: Endpoint, identity: Identity = ANYBODY) -> None:
+        self._endpoint, self._identity = endpoint, identity
 
     def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:  # type: ignore[override]
-        if self._endpoint.api_key is not None:
-            request.headers["Authorization"] = f"Bearer {self._endpoint.api_key.reveal()}"
-        request.headers.update(self._endpoint.headers)
+        key = self._identity.api_key or self._endpoint.api_key
+        if key is not None:
+            request.headers["Authorization"] = f"Bearer {key.reveal()}"
+        for name, value in (*self._endpoint.headers, *self._identity.headers):
+            request.headers[name] = value.reveal()
         yield request
 
 
