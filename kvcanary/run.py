@@ -5,7 +5,8 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -43,7 +44,8 @@ from kvcanary.probing.stopped import Stopped
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.journal import Journal
 from kvcanary.record.run import RunInfo, RunRecord
-from kvcanary.telemetry.meter import make_meter
+from kvcanary.telemetry.meter import make_meter, short_names
+from kvcanary.telemetry.sampler import Sampler
 from kvcanary.verdict.judge import judge
 
 DEFAULT_CONTACT = "whoever runs this endpoint"
@@ -210,17 +212,8 @@ async def _send_all(sender: Sender, suite: Suite, target: Target, options: Optio
         if meter:
             journal.append("topology", meter.topology)
         runner = Runner(sender, probes, facts, gauge, meter, limits)
-        if earlier:
-            for kind in ("calibration", "plan", "high_water"):
-                if (value := getattr(earlier, kind)) is not None:
-                    journal.append(kind, value)
-            await runner.resume(earlier)
-        elif options.again:
-            await runner.replay(options.again)
-        elif options.only_plan:
-            await runner.plan()
-        else:
-            await runner.run()
+        async with _sampled(sender, facts, target):
+            await _drive(runner, journal, options)
         journal.append("facts_after", await _discover(sender.client, target, options))
     except Stopped as stopped:
         journal.append("stopped", str(stopped))
@@ -232,6 +225,38 @@ async def _send_all(sender: Sender, suite: Suite, target: Target, options: Optio
         raise
     finally:
         journal.append("scale", sender.scale())
+
+
+async def _drive(runner: Runner, journal: Journal, options: Options) -> None:
+    """What was asked for: a run, the rest of one, a part of one again, or its plan."""
+    if earlier := options.resume:
+        for kind in ("calibration", "plan", "high_water"):
+            if (value := getattr(earlier, kind)) is not None:
+                journal.append(kind, value)
+        await runner.resume(earlier)
+    elif options.again:
+        await runner.replay(options.again)
+    elif options.only_plan:
+        await runner.plan()
+    else:
+        await runner.run()
+
+
+@asynccontextmanager
+async def _sampled(sender: Sender, facts: Facts, target: Target) -> AsyncIterator[None]:
+    """The pools are watched while the block lasts; what was seen is recorded however it ends."""
+    sampler = Sampler(
+        target.endpoint,
+        facts.workers,
+        short_names(facts.workers),
+        with_key=target.trust_discovered,
+    )
+    try:
+        async with sampler:
+            yield
+    finally:
+        for series in sampler.series():
+            sender.journal.append("series", series)
 
 
 async def _discover(client: Client, target: Target, options: Options) -> Facts:

@@ -18,7 +18,12 @@ from kvcanary.record.base import Recorded
 from kvcanary.record.run import SCHEMA_VERSION, RunRecord
 
 PARTIAL = ".partial"
-_LISTS = {"exchange": "exchanges", "finding": "findings", "simulation": "simulations"}
+_LISTS = {
+    "exchange": "exchanges",
+    "finding": "findings",
+    "simulation": "simulations",
+    "series": "series",
+}
 
 
 class Journal:

@@ -7,6 +7,7 @@ from kvcanary.record.boundary import Boundary
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.meeting import Topology
 from kvcanary.record.scale import Scale
+from kvcanary.record.series import Series
 from kvcanary.record.simulation import Simulation
 from kvcanary.verdict.claims import ClaimName, Verdict
 from kvcanary.verdict.findings import Finding
@@ -94,6 +95,8 @@ class RunRecord(Recorded):
     high_water: HighWater | None = None
     boundary: Boundary | None = None
     exchanges: tuple[Exchange, ...] = ()
+    series: tuple[Series, ...] = ()
+    """How full the workers' pools were while the run lasted."""
     scale: Scale | None = None
     stopped: str | None = None
     """Why the run ended before its plan was done."""

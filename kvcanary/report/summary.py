@@ -10,6 +10,7 @@ from rich.text import Text
 from kvcanary.deployment.facts import Facts
 from kvcanary.record.exchange import Purpose
 from kvcanary.record.run import RunRecord
+from kvcanary.record.series import Series
 from kvcanary.report.tables import print_table, table
 from kvcanary.verdict.claims import Claim, Status, Stratum, Verdict
 from kvcanary.verdict.findings import Finding, Severity
@@ -20,6 +21,8 @@ UNKNOWN_WORKERS = (
 )
 ONE_KEY = "one API key: mix-ups between keys and accounts were not tested"
 MAX_TEXT = 2_000
+MAX_RANKS = 16
+"""Ranks whose peak is printed."""
 MAX_NAME = 200
 """Characters that are printed of any one text, and of a name."""
 _STYLE = {Status.PASS: "bold green", Status.FAIL: "bold red", Status.INCONCLUSIVE: "bold yellow"}
@@ -158,6 +161,8 @@ def _worth(record: RunRecord, verdict: Verdict) -> Iterator[RenderableType]:
         f"{verdict.decoys_seen} of {verdict.decoys_sent} decoys recognised",
         "dim",
     )
+    if record.series:
+        yield Text(f"  most in use: {_peaks(record.series)}", "dim")
     notes = dict.fromkeys(s.exposure_note for s in verdict.strata if s.purpose == "reader")
     for note in filter(None, notes):
         yield Text(f"  exposure: {note}", "dim")
@@ -178,6 +183,20 @@ def _worth(record: RunRecord, verdict: Verdict) -> Iterator[RenderableType]:
     if bystanders:
         right = sum(e.kept for e in bystanders)
         yield Text(f"  bystanders: {right} of {len(bystanders)} answers right", "dim")
+
+
+def _peaks(series: Sequence[Series]) -> str:
+    """The peak of each rank's pool, as far as the readings caught it."""
+    shown = [f"{rank.worker} {_peak(rank)}" for rank in series[:MAX_RANKS]]
+    more = len(series) - MAX_RANKS
+    return ", ".join(shown) + (f" and {more} more in the record" if more > 0 else "")
+
+
+def _peak(rank: Series) -> str:
+    used, pool = rank.peak_tokens, rank.pool_tokens
+    if used is None:
+        return "unknown"
+    return f"{used:,}" if pool is None else f"{used:,} of {pool:,} ({used / pool:.0%})"
 
 
 def _finding(number: int, finding: Finding) -> Iterator[RenderableType]:

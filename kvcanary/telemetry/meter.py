@@ -82,7 +82,7 @@ async def make_meter(client: Client, facts: Facts, *, with_key: bool) -> Meter |
     """A meter over the discovered workers; None where there are none."""
     if not facts.workers:
         return None
-    names = dict(_names(facts.workers))
+    names = short_names(facts.workers)
     bare = Meter(
         client, facts.workers, names, Topology(prefill=(), decode=(), visible=False), with_key
     )
@@ -95,12 +95,15 @@ async def make_meter(client: Client, facts: Facts, *, with_key: bool) -> Meter |
     return Meter(client, facts.workers, names, topology, with_key)
 
 
-def _names(workers: Iterable[Worker]) -> Iterable[tuple[str, str]]:
+def short_names(workers: Iterable[Worker]) -> dict[str, str]:
+    """P1, P2, D1 ... or W1 for unified workers, by URL."""
     letters = {Role.PREFILL: "P", Role.DECODE: "D", Role.UNIFIED: "W"}
     counts = dict.fromkeys(Role, 0)
+    names = {}
     for worker in workers:
         counts[worker.role] += 1
-        yield worker.url, f"{letters[worker.role]}{counts[worker.role]}"
+        names[worker.url] = f"{letters[worker.role]}{counts[worker.role]}"
+    return names
 
 
 def _ranks(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kvcanary.errors import ConfigError
 from kvcanary.record.journal import Journal, load
 from kvcanary.record.run import HighWater, RunRecord
+from kvcanary.record.series import Series
 from kvcanary.verdict.claims import ClaimName
 from kvcanary.verdict.judge import judge
 from tests.builders import SCALE, finding, foreign, healthy, info, readers, sound
@@ -28,6 +29,8 @@ def write(path: Path, record: RunRecord, *, complete: bool = True) -> Journal:
             journal.append("exchange", exchange)
         for simulation in record.simulations:
             journal.append("simulation", simulation)
+        for series in record.series:
+            journal.append("series", series)
         for found in record.findings:
             journal.append("finding", found)
         if record.verdict:
@@ -38,7 +41,14 @@ def write(path: Path, record: RunRecord, *, complete: bool = True) -> Journal:
 
 
 def full() -> RunRecord:
-    run = healthy(high_water=HighWater(tokens=5, how="measured"), findings=(finding(),))
+    run = healthy(
+        high_water=HighWater(tokens=5, how="measured"),
+        findings=(finding(),),
+        series=(
+            Series(worker="P1", source="test"),
+            Series(worker="D1", source="test", at_seconds=(0.5, 1), used_tokens=(None, 7)),
+        ),
+    )
     return run.model_copy(update={"verdict": judge(run, tuple(ClaimName)).verdict})
 
 

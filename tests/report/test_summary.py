@@ -8,6 +8,7 @@ from rich.console import Console
 
 from kvcanary.deployment.facts import Role
 from kvcanary.record.run import HighWater, RunRecord
+from kvcanary.record.series import Series
 from kvcanary.report import junit
 from kvcanary.report.summary import print_summary
 from kvcanary.verdict.claims import ClaimName
@@ -106,6 +107,19 @@ def test_no_width_cuts_a_figure(width: int) -> None:
     for stratum in run.verdict.strata:
         assert f"  {stratum.name} " in said
     assert "…" not in said
+
+
+def test_the_peak_of_each_pool_is_one_line() -> None:
+    told = Series(
+        worker="P1", source="test", pool_tokens=800, at_seconds=(0, 1), used_tokens=(600, None)
+    )
+    bare = Series(worker="D1", source="test", at_seconds=(0,), used_tokens=(70_000,))
+    silent = [Series(worker=f"D{n}", source="test") for n in range(2, 18)]
+    text = shown(judged(healthy(series=(told, bare, *silent))), width=1_000)
+    (line,) = (line for line in text.splitlines() if "most in use" in line)
+    assert line.startswith("  most in use: P1 600 of 800 (75%), D1 70,000, D2 unknown, ")
+    assert line.endswith("D15 unknown and 2 more in the record")
+    assert "most in use" not in shown(judged(healthy()))
 
 
 def test_a_record_without_an_end_is_said_to_have_none() -> None:

@@ -1,0 +1,154 @@
+"""Reads each worker's pool and queues at regular times while a run lasts.
+
+One task for each worker, with one reading under way at most, so a worker that hangs costs its own readings
+only. The sampler has connections of its own: a probe never waits for them.
+"""
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from kvcanary.deployment.facts import Worker
+from kvcanary.engines.gauges import Level, levels_in_loads
+from kvcanary.engines.levels import levels_in_text
+from kvcanary.probing.client import Client
+from kvcanary.probing.endpoint import Endpoint
+from kvcanary.record.series import Series
+from kvcanary.telemetry.track import Track
+
+INTERVAL_SECONDS = 1.0
+SECONDS_PER_WORKER = 0.1
+"""With many workers the interval is longer: a reading takes some milliseconds of the loop's time."""
+READING_SECONDS = 5.0
+"""Longest wait for one document."""
+LAST_SECONDS = 2.0
+"""Longest wait for the reading after the run."""
+SOURCE = "the worker's own figures"
+
+
+class Sampler:
+    """Samples while its ``async with`` block lasts, and once more at its end.
+
+    Args:
+        names: short names of the workers by URL.
+        with_key: send the endpoint's key to the workers.
+        interval_seconds: None: as the number of workers has it.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        workers: Sequence[Worker],
+        names: Mapping[str, str],
+        *,
+        with_key: bool,
+        interval_seconds: float | None = None,
+    ) -> None:
+        self._workers = tuple(worker for worker in workers if worker.url.startswith("http"))
+        self._names, self._with_key = names, with_key
+        self._interval = interval_seconds or max(
+            INTERVAL_SECONDS, SECONDS_PER_WORKER * len(self._workers)
+        )
+        self._client = Client(endpoint, concurrency=2 * len(self._workers) + 1)
+        self._tracks: dict[str, dict[int | None, Track]] = {w.url: {} for w in self._workers}
+        self._unanswered: dict[str, int] = dict.fromkeys(self._tracks, 0)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._began = 0.0
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._began = loop.time()
+        for number, worker in enumerate(self._workers):
+            offset = self._interval * number / len(self._workers)
+            self._tasks.append(loop.create_task(self._watch(worker, offset)))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if error is None or isinstance(error, Exception):
+                await asyncio.gather(*(self._read(w, LAST_SECONDS) for w in self._workers))
+        finally:
+            await self._client.__aexit__()
+
+    async def _watch(self, worker: Worker, offset: float) -> None:
+        """Read at fixed times; one that passes while a reading is under way is left out."""
+        now = asyncio.get_running_loop().time
+        tick = 0
+        while True:
+            await asyncio.sleep(self._began + offset + tick * self._interval - now())
+            await self._read(worker, READING_SECONDS)
+            passed = (now() - self._began - offset) / self._interval
+            tick = max(tick + 1, math.ceil(passed))
+
+    async def _read(self, worker: Worker, seconds: float) -> None:
+        levels = await read_levels(self._client, worker, self._with_key, seconds)
+        at = asyncio.get_running_loop().time() - self._began
+        if not levels:
+            self._unanswered[worker.url] += 1
+        for level in levels:
+            self._tracks[worker.url].setdefault(level.rank, Track()).add(at, level)
+
+    def series(self) -> tuple[Series, ...]:
+        """What was read, rank by rank. A worker that told nothing has one series without steps."""
+        return tuple(
+            series
+            for url, tracks in self._tracks.items()
+            for series in _series(self._names[url], tracks, self._unanswered[url])
+        )
+
+
+def _series(name: str, tracks: Mapping[int | None, Track], unanswered: int) -> Sequence[Series]:
+    ranks: Mapping[int | None, Track] = tracks or {None: Track()}
+    alone = len(ranks) == 1
+    return [
+        track.series(name if alone else f"{name}.{rank}", SOURCE, unanswered)
+        for rank, track in sorted(
+            ranks.items(), key=lambda item: -1 if item[0] is None else item[0]
+        )
+    ]
+
+
+async def read_levels(
+    client: Client, worker: Worker, with_key: bool, seconds: float
+) -> tuple[Level, ...]:
+    """How full each rank of a worker is now; empty when it does not tell.
+
+    SGLang brings the gauges of ``/metrics`` up to date when it logs, and answers ``/v1/loads`` at once. So
+    the latter's figures count, beside the failures that only the former has.
+    """
+    if worker.engine == "sglang":
+        loads, page = await asyncio.gather(
+            client.get_json(
+                f"{worker.url}/v1/loads?include=core,disagg",
+                with_key=with_key,
+                deadline_seconds=seconds,
+            ),
+            _page(client, worker, with_key, seconds),
+        )
+        levels = levels_in_loads(loads.value)
+        return _with_failures(levels, page) if levels else page
+    return await _page(client, worker, with_key, seconds)
+
+
+async def _page(
+    client: Client, worker: Worker, with_key: bool, seconds: float
+) -> tuple[Level, ...]:
+    url = f"{worker.url}/metrics"
+    reply = await client.get_text(url, with_key=with_key, deadline_seconds=seconds)
+    return () if reply.text is None else levels_in_text(reply.text)
+
+
+def _with_failures(levels: tuple[Level, ...], page: tuple[Level, ...]) -> tuple[Level, ...]:
+    failures = {level.rank: level.failures for level in page}
+    return tuple(replace(level, failures=failures.get(level.rank)) for level in levels)
