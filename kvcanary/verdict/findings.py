@@ -30,6 +30,8 @@ class Finding(Recorded):
     evidence: tuple[str, ...]
     remedy: str
     exchanges: tuple[int, ...] = ()
+    workers: tuple[str, ...] = ()
+    """URLs of the workers that it is about; empty: of the deployment as a whole."""
     waived: str | None = None
     """Until when and why this finding fails nothing; None where it counts."""
     odds: float | None = None

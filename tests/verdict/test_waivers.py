@@ -59,6 +59,45 @@ def test_another_rule_or_stratum_is_not_covered() -> None:
         assert short_pool(other).verdict.exit_code is ExitCode.VIOLATION
 
 
+P1, P2 = "http://p1:30000", "http://p2:30000"
+
+
+@pytest.mark.parametrize(
+    ("about", "waived_for", "covered"),
+    [
+        ((P1,), [P1], True),
+        ((P1,), [P1 + "/"], True),
+        ((P1,), [P2], False),
+        ((P1, P2), [P1], False),
+        ((P1, P2), [P1, P2], True),
+        ((P1, P2), [None], True),
+        ((), [P1], False),
+        ((), [None], True),
+    ],
+)
+def test_a_worker_is_waived_and_no_other(
+    about: tuple[str, ...], waived_for: list[str | None], covered: bool
+) -> None:
+    waivers = [
+        Waiver(rule=RULE, worker=worker, reason="ops says so", until=date(2026, 6, 30))
+        for worker in waived_for
+    ]
+    found = finding(rule=RULE, severity=Severity.CAPACITY, workers=about)
+    (judged_one,) = apply_waivers([found], waivers, NOW)
+    assert (judged_one.waived is not None) is covered
+
+
+def test_of_several_workers_the_first_waiver_to_end_decides() -> None:
+    waivers = [
+        Waiver(rule=RULE, worker=worker, reason="ops says so", until=until)
+        for worker, until in ((P1, date(2026, 5, 31)), (P2, date(2026, 6, 30)))
+    ]
+    found = finding(rule=RULE, severity=Severity.CAPACITY, workers=(P1, P2))
+    (ended,) = apply_waivers([found], waivers, NOW)
+    assert ended.waived is None
+    assert "its waiver ended on 2026-05-31" in ended.evidence[-1]
+
+
 def test_a_leak_cannot_be_waived() -> None:
     leak = finding(severity=Severity.LEAK, rule="isolation/foreign-text")
     (kept,) = apply_waivers([leak], [waiver("isolation/foreign-text")], NOW)
