@@ -36,6 +36,7 @@ from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import UNNAMED
 from kvcanary.probing.events import Listener, Silence
 from kvcanary.probing.grammar import Suite, load_probes, load_suite
+from kvcanary.probing.identities import Identities
 from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.roles import MAX_VICTIMS, TENANTS
 from kvcanary.probing.runner import Limits, Runner
@@ -134,6 +135,7 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
     identity = options.identity or new_identity(now)
     words = lexicon()
     cast = deal(site_key, identity.nonce, TENANTS, words)
+    identities = Identities(endpoint, target.identities)
     path = options.record or default_record_path(identity, now)
     info = RunInfo(
         kvcanary_version=kvcanary.__version__,
@@ -155,6 +157,7 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
         waivers=target.waivers,
         replays=options.replays,
         tenants=tuple(tenant.name for tenant in cast.tenants),
+        separation=identities.separation(),
     )
     with only_run(endpoint.base_url, state_folder() / "locks"), Journal(path) as journal:
         journal.append("info", info)
@@ -163,6 +166,7 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
         async with Client(endpoint, concurrency=max(MAX_VICTIMS, options.concurrency)) as client:
             sender = Sender(
                 client=client,
+                identities=identities,
                 writer=writer,
                 cast=cast,
                 recogniser=Recogniser(codes, words, cast),

@@ -31,11 +31,9 @@ def findings(
 def _other_model(exchanges: Sequence[Exchange]) -> Finding | None:
     """Most answers name one model; an alias of the one asked for is fine if it is always the same."""
     named = [e for e in exchanges if e.answerer.model]
-    models = Counter(e.answerer.model for e in named)
-    if len(models) < 2:
+    others = [e for group in _by_asked(named) for e in _unusual(group)]
+    if not others:
         return None
-    usual = models.most_common(1)[0][0]
-    others = [e for e in named if e.answerer.model != usual]
     return _finding(
         "identity/another-model",
         f"{len(others)} of {len(named)} answers came from another model than the rest",
@@ -44,10 +42,24 @@ def _other_model(exchanges: Sequence[Exchange]) -> Finding | None:
     )
 
 
+def _unusual(named: Sequence[Exchange]) -> list[Exchange]:
+    usual = Counter(e.answerer.model for e in named).most_common(1)[0][0]
+    return [e for e in named if e.answerer.model != usual]
+
+
+def _by_asked(exchanges: Sequence[Exchange]) -> list[list[Exchange]]:
+    """Tenants may have adapters of their own: only answers to one and the same model can be compared."""
+    groups: dict[str | None, list[Exchange]] = defaultdict(list)
+    for exchange in exchanges:
+        groups[exchange.answerer.asked].append(exchange)
+    return list(groups.values())
+
+
 def _other_configuration(exchanges: Sequence[Exchange]) -> Finding | None:
     """Replicas may differ all the time; what tells is that the old ones are gone, and the new ones new."""
     told = [e for e in exchanges if e.answerer.configuration]
-    changed = _clean_change(told) or _slow_change(told)
+    changes = (_clean_change(group) or _slow_change(group) for group in _by_asked(told))
+    changed = next(filter(None, changes), None)
     if changed is None:
         return None
     return _finding(

@@ -18,6 +18,7 @@ from kvcanary.probing.answer import FinishReason
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Extra, Request
 from kvcanary.probing.events import Listener
+from kvcanary.probing.identities import Identities
 from kvcanary.probing.outcome import Outcome, Reply
 from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.roles import DECOY, SIMULATED, SOURCE_SHAPE, SWITCHES
@@ -54,6 +55,7 @@ class Sender:
     """Plants, sends, reads, judges, records."""
 
     client: Client
+    identities: Identities
     writer: Writer
     cast: Cast
     recogniser: Recogniser
@@ -127,7 +129,7 @@ class Sender:
         client = client or self.client
         prompt = letter.prompt
         self._know(prompt, letter.planned_tokens)
-        await self.pacer.wait(_charged(letter))
+        await self.pacer.wait(_charged(letter), self.identities.key(prompt.tenant.index))
         before = await meter.read() if meter else None
         reply = await client.send(
             Request(
@@ -138,6 +140,7 @@ class Sender:
                 ignore_eos=letter.purpose is Purpose.FILL,
                 extra=(*self.extra, *_steering_field(letter.rank)),
                 headers=_steering_header(letter.rank),
+                identity=self.identities.of(prompt.tenant.index),
             ),
             deadline_seconds=deadline_seconds,
             on_first_token=on_first_token,
@@ -171,11 +174,12 @@ class Sender:
             phantoms=len(self.cast.tenants) + len(self.cast.phantoms) - len(sent),
         )
 
-    def _answerer(self, reply: Reply) -> Answerer:
+    def _answerer(self, reply: Reply, tenant: int) -> Answerer:
         site = self.writer.site_key.derive("answerer")
-        asked = self.client.endpoint.model
+        asked = self.identities.model(tenant)
         return Answerer(
             as_asked=None if reply.model is None else reply.model == asked,
+            asked=_hashed(site, asked),
             model=_hashed(site, reply.model),
             configuration=_hashed(site, reply.system_fingerprint),
             response=_hashed(self._throwaway, reply.response_id),
@@ -199,6 +203,7 @@ class Sender:
             group=letter.group,
             purpose=letter.purpose,
             tenant=prompt.tenant.index,
+            identity=self.identities.index(prompt.tenant.index),
             api=client.endpoint.api.value,
             stream=client.endpoint.stream,
             planned_tokens=letter.planned_tokens,
@@ -225,7 +230,7 @@ class Sender:
             )
             if reply.refusal
             else None,
-            answerer=self._answerer(reply),
+            answerer=self._answerer(reply, prompt.tenant.index),
             recall=reading.recall if _shows_recall(reply, reading) else Recall.NOT_READ,
             decoy_seen=reading.decoy_seen,
             own=tuple(sorted(reading.own)),

@@ -48,7 +48,7 @@ async def simulate(
             asker = sender.prompt(number, CALIBRATOR, Shape(0, 0, 0), Position.END)
             text = f"{text} {asker.answer_lead}"
         sender.recogniser.plant(source)
-        await sender.pacer.wait(2 * len(text.split()) + OUTPUT)
+        await sender.pacer.wait(2 * len(text.split()) + OUTPUT, sender.identities.key(CALIBRATOR))
         reply = await sender.client.send(
             Request(
                 name=sender.name_of(number),
@@ -56,6 +56,7 @@ async def simulate(
                 max_tokens=OUTPUT,
                 user=f"kvcanary-tenant-{CALIBRATOR}",
                 extra=sender.extra,
+                identity=sender.identities.of(CALIBRATOR),
             ),
             deadline_seconds=deadline_seconds,
         )

@@ -82,6 +82,8 @@ class Answerer(Recorded):
 
     as_asked: bool | None = None
     """Whether the response names the model that was asked for."""
+    asked: str | None = None
+    """The model that was asked for: tenants may have adapters of their own."""
     model: str | None = None
     configuration: str | None = None
     """Of ``system_fingerprint``."""
@@ -106,6 +108,8 @@ class Exchange(Recorded):
     group: str
     purpose: Purpose
     tenant: int
+    identity: int | None = None
+    """Which of the deployment file's tenants it was sent as, by its place there; None: as the front door says."""
     api: str
     stream: bool
     planned_tokens: int | None

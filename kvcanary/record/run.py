@@ -7,6 +7,7 @@ from kvcanary.record.boundary import Boundary
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.meeting import Topology
 from kvcanary.record.scale import Scale
+from kvcanary.record.separation import Separation
 from kvcanary.record.series import Series
 from kvcanary.record.simulation import Simulation
 from kvcanary.verdict.claims import ClaimName, Verdict
@@ -43,6 +44,7 @@ class RunInfo(Recorded):
     """``RUN/RULE`` that this run replays."""
     tenants: tuple[str, ...] = ()
     """Names of the run's tenants, by index: our own invention."""
+    separation: Separation = Separation()
 
 
 class StagePrice(Recorded):

@@ -10,6 +10,7 @@ from rich.text import Text
 from kvcanary.deployment.facts import Facts
 from kvcanary.record.exchange import Purpose
 from kvcanary.record.run import RunRecord
+from kvcanary.record.separation import Separation
 from kvcanary.record.series import Series
 from kvcanary.report.tables import print_table, table
 from kvcanary.verdict.claims import Claim, Status, Stratum, Verdict
@@ -19,7 +20,10 @@ MAX_EVIDENCE = 6
 UNKNOWN_WORKERS = (
     "which workers were met, and whether any restarted, is unknown: none was discovered"
 )
-ONE_KEY = "one API key: mix-ups between keys and accounts were not tested"
+ONE_KEY = (
+    "mix-ups between API keys and accounts: not applicable, all was sent with one key at most "
+    "(a deployment file may list several tenants)"
+)
 MAX_TEXT = 2_000
 MAX_RANKS = 16
 """Ranks whose peak is printed."""
@@ -172,7 +176,7 @@ def _worth(record: RunRecord, verdict: Verdict) -> Iterator[RenderableType]:
     if record.plan:
         for skipped in record.plan.skipped:
             yield Text(f"  not tested: {skipped}", "yellow")
-    yield Text(f"  {ONE_KEY}", "dim")
+    yield from _separation(record.info.separation)
     if record.topology is None:
         yield Text(f"  {UNKNOWN_WORKERS}", "dim")
     if any(e.answerer.as_asked is False for e in record.exchanges):
@@ -197,6 +201,22 @@ def _peak(rank: Series) -> str:
     if used is None:
         return "unknown"
     return f"{used:,}" if pool is None else f"{used:,} of {pool:,} ({used / pool:.0%})"
+
+
+def _separation(apart: Separation) -> Iterator[Text]:
+    """As whom the run's tenants were sent, and what could not be tested for it."""
+    if apart.identities > 1:
+        counts = (
+            (apart.keys, "API keys"),
+            (apart.headers, "sets of headers"),
+            (apart.salts, "cache salts"),
+            (apart.users, "users"),
+            (apart.models, "models"),
+        )
+        several = ", ".join(f"{count} {what}" for count, what in counts if count > 1)
+        yield Text(f"  tenants were sent as {apart.identities} identities: {several}", "dim")
+    if not apart.keys_differ:
+        yield Text(f"  {ONE_KEY}", "dim")
 
 
 def _finding(number: int, finding: Finding) -> Iterator[RenderableType]:

@@ -102,8 +102,8 @@ class Counted(Pacer):
         super().__init__(allowed, clock.now, clock.pause)
         self._clock = clock
 
-    async def wait(self, tokens: int) -> None:
-        await super().wait(tokens)
+    async def wait(self, tokens: int, key: int = 0) -> None:
+        await super().wait(tokens, key)
         self._clock.begun += 1
 
 
