@@ -5,9 +5,11 @@ from typing import Any
 from kvcanary.canary.prompt import Position
 from kvcanary.deployment.facts import Facts, Role, Worker
 from kvcanary.record.exchange import Exchange, ForeignText, Form, Nulls, Purpose, Recall
+from kvcanary.record.meeting import Topology
 from kvcanary.record.run import RunInfo, RunRecord
 from kvcanary.record.scale import Scale
 from kvcanary.record.simulation import Simulation
+from kvcanary.record.window import Window, Work
 from kvcanary.verdict.findings import Finding, Severity
 
 RUN = 0x0ABCDEF
@@ -163,7 +165,36 @@ def healthy(**fields: Any) -> RunRecord:
         *decoys(),
     ]
     fields.setdefault("simulations", simulations(4))
-    return record(*fields.pop("exchanges", sent), **fields)
+    fields.setdefault("topology", Topology(prefill=("P1",), decode=("D1",), visible=True))
+    exchanges = fields.pop("exchanges", sent)
+    stages = dict.fromkeys(e.group for e in exchanges if e.planned_tokens is not None)
+    windows = [window(*(e for e in exchanges if e.group == group)) for group in stages]
+    fields.setdefault("windows", windows)
+    return record(*exchanges, **fields)
+
+
+def window(*exchanges: Exchange, **fields: Any) -> Window:
+    """A quiet one in which prefill and decode counted what the answers say."""
+    answered = [e for e in exchanges if e.answered]
+    counted = work(
+        len(answered),
+        sum(e.prompt_tokens or 0 for e in answered),
+        sum(e.completion_tokens or 0 for e in answered),
+    )
+    defaults = {
+        "group": exchanges[0].group,
+        "exchanges": [e.number for e in exchanges],
+        "prefill": counted,
+        "decode": counted,
+        "quiet": True,
+        "held_tokens": 0,
+    }
+    return Window.model_validate({**defaults, **fields})
+
+
+def work(requests: int, prompt_tokens: int, generation_tokens: int = 0) -> Work:
+    """What the workers of a role counted."""
+    return Work(requests=requests, prompt_tokens=prompt_tokens, generation_tokens=generation_tokens)
 
 
 def simulations(recognised: int, answered: int = 4) -> tuple[Simulation, ...]:

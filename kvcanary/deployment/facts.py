@@ -186,6 +186,12 @@ class Facts(Recorded):
         return min(values) if values and None not in values else None
 
     @property
+    def split(self) -> bool:
+        """Whether prefill and decode are workers of their own."""
+        roles = {worker.role for worker in self.workers}
+        return {Role.PREFILL, Role.DECODE} <= roles
+
+    @property
     def prefill_pool_tokens(self) -> int | None:
         return self._least("pool_tokens", Role.PREFILL, Role.UNIFIED)
 

@@ -14,6 +14,7 @@ from itertools import count
 from kvcanary.canary.prompt import Position, Shape
 from kvcanary.deployment.facts import Facts
 from kvcanary.detect import foreign, ownership
+from kvcanary.probing.accounts import Accounts
 from kvcanary.probing.boundary import HALVINGS, bracket, narrow
 from kvcanary.probing.buying import NO_LIMIT, Budget, buy, plan_note, tokens_allowed
 from kvcanary.probing.calibrate import RETRIES, SHORT_OUTPUT, Calibrator
@@ -78,6 +79,7 @@ class Runner:
     ) -> None:
         self._sender, self._probes, self._facts = sender, probes, facts
         self._gauge, self._meter, self._limits = gauge, meter, limits
+        self._accounts = Accounts(meter, sender)
         self._numbers = count()
         self._calibration: Calibration | None = None
 
@@ -246,7 +248,8 @@ class Runner:
         for stage in plan.stages:
             tokens = sum(e.tokens for e in stage.exchanges)
             self._sender.listener.phase(stage.group, len(stage.exchanges), tokens)
-            await (self._hold(stage) if stage.hold else self._read(stage))
+            async with self._accounts.window(stage.group):
+                await (self._hold(stage) if stage.hold else self._read(stage))
             self._stop_on_leak()
         await self._confirm()
         await self._find_boundary()
@@ -356,8 +359,9 @@ class Runner:
         while lost := ownership.again(self._sender.exchanges) or self._unshown():
             tokens = sum(e.length_tokens for e in lost)
             self._sender.listener.phase("confirmation", len(lost), tokens)
-            for exchange in lost:
-                await self._send(self._fresh(exchange))
+            async with self._accounts.window("confirmation"):
+                for exchange in lost:
+                    await self._send(self._fresh(exchange))
 
     def _unshown(self) -> tuple[Exchange, ...]:
         """A part that no answer of a stratum showed is asked for once more, where the last page was kept: a

@@ -102,6 +102,8 @@ class Sender:
             source = self.prompt(simulation.number + 1, SIMULATED, SOURCE_SHAPE, Position.END)
             self.recogniser.plant(source)
             self.journal.append("simulation", simulation)
+        for window in record.windows:
+            self.journal.append("window", window)
 
     def _know(self, prompt: CanaryPrompt, tokens: int | None) -> None:
         """Plant a prompt once; what was planted is foreign in every other answer."""

@@ -23,6 +23,7 @@ _LISTS = {
     "finding": "findings",
     "simulation": "simulations",
     "series": "series",
+    "window": "windows",
 }
 
 

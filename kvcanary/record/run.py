@@ -10,6 +10,7 @@ from kvcanary.record.scale import Scale
 from kvcanary.record.separation import Separation
 from kvcanary.record.series import Series
 from kvcanary.record.simulation import Simulation
+from kvcanary.record.window import Window
 from kvcanary.verdict.claims import ClaimName, Verdict
 from kvcanary.verdict.findings import Finding
 from kvcanary.verdict.waivers import Waiver
@@ -99,6 +100,8 @@ class RunRecord(Recorded):
     exchanges: tuple[Exchange, ...] = ()
     series: tuple[Series, ...] = ()
     """How full the workers' pools were while the run lasted."""
+    windows: tuple[Window, ...] = ()
+    """What the workers counted while each stage was under way."""
     scale: Scale | None = None
     stopped: str | None = None
     """Why the run ended before its plan was done."""

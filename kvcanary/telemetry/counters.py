@@ -15,7 +15,7 @@ from kvcanary.probing.client import Client
 STARTED = "process_start_time_seconds"
 MAX_COUNT = float(1 << 53)
 """Beyond it a float skips whole numbers, and a difference would be none."""
-_WANTED = frozenset({STARTED}).union(*(dialect.metrics for dialect in DIALECTS))
+_WANTED = frozenset({STARTED}).union(*(d.metrics | d.gauges for d in DIALECTS))
 
 _Field = Literal["prompt_tokens", "generation_tokens", "requests"]
 _FIELDS: tuple[_Field, ...] = ("prompt_tokens", "generation_tokens", "requests")
@@ -62,6 +62,21 @@ class _Sums:
 
 
 @dataclass(frozen=True, slots=True)
+class Busy:
+    """What a worker has to do now, all ranks together.
+
+    Attributes:
+        open_requests: running, queued or on their way; above 0 when there is any, however many.
+        used_tokens: held by requests.
+        used_share: the same as a share of the fullest rank's pool, where the engine tells only that.
+    """
+
+    open_requests: float | None = None
+    used_tokens: float | None = None
+    used_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerCounters(_Sums):
     """One reading of a worker.
 
@@ -76,6 +91,7 @@ class WorkerCounters(_Sums):
     started_at: float | None
     ranks: tuple[RankCounters, ...]
     whole: RankCounters | None = None
+    busy: Busy = Busy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +123,7 @@ def counters_in(url: str, text: str) -> WorkerCounters | None:
     if dialect is None:
         return None
     ranks, whole = _rows(page, dialect)
-    return WorkerCounters(url, _started(page), ranks, whole)
+    return WorkerCounters(url, _started(page), ranks, whole, _busy(page, dialect))
 
 
 def moved(before: WorkerCounters, after: WorkerCounters) -> WorkerMoves | None:
@@ -185,6 +201,24 @@ def _by_rank(
         if counted.label is None or sample.label(counted.label) in counted.values:
             ranks.setdefault(_rank(sample, dialect), []).append(sample)
     return {rank: _count(_first_copies(found, dialect)) for rank, found in ranks.items()}
+
+
+def _busy(page: Exposition, dialect: Dialect) -> Busy:
+    queues = [_gauge(page, dialect, name) for name in dialect.open_requests]
+    told = [sum(values) for values in queues if values]
+    used = [_gauge(page, dialect, name) for name in dialect.used_tokens]
+    shares = [_gauge(page, dialect, name) for name in dialect.used_share]
+    return Busy(
+        open_requests=sum(told) if told else None,
+        used_tokens=next((sum(values) for values in used if values), None),
+        used_share=next((max(values) for values in shares if values), None),
+    )
+
+
+def _gauge(page: Exposition, dialect: Dialect, name: str) -> list[float]:
+    """A gauge's value on each rank; empty where it is not told, or no count on some rank."""
+    values = list(_by_rank(page, dialect, Counted(name)).values())
+    return [value for value in values if value is not None] if None not in values else []
 
 
 def _first_copies(samples: Sequence[Sample], dialect: Dialect) -> list[Sample]:

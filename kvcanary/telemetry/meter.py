@@ -3,6 +3,8 @@
 Router and gateway say nothing of it, so every worker is read before and after a request that is sent alone.
 Exactly one prefill rank that read something and one decode rank that wrote something make a pair; with
 other traffic in between, the one whose growth fits the request, or nobody.
+
+The same readings, before and after a stage of requests, tell how much work it was for each role.
 """
 
 import asyncio
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from kvcanary.deployment.facts import Facts, Role, Worker
 from kvcanary.probing.client import Client
 from kvcanary.record.meeting import Pair, Topology
+from kvcanary.record.window import Work
 from kvcanary.telemetry.counters import RankCounters, WorkerCounters, moved, read_counters
 
 Reading = Mapping[str, WorkerCounters | None]
@@ -19,6 +22,19 @@ Reading = Mapping[str, WorkerCounters | None]
 
 FITS = 0.5
 """Part of a request's tokens by which a counter has to grow to be that request's, beside other traffic."""
+
+LOOKS_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""Pauses between looks at the counters until they stand still. Engines count a request a moment after its
+last token has left them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """A reading, and whether it was taken in quiet: no open request, and every counter as a look before.
+    None: some worker does not tell."""
+
+    reading: Reading
+    is_quiet: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +54,43 @@ class Meter:
             *(read_counters(self.client, w.url, with_key=self.with_key) for w in self.workers)
         )
         return {w.url: reading for w, reading in zip(self.workers, readings, strict=True)}
+
+    async def quiet(self) -> Quiet:
+        """Look until all workers are quiet, or no longer than about a second and a half."""
+        reading = await self.read()
+        for pause in LOOKS_SECONDS:
+            await asyncio.sleep(pause)
+            last, reading = reading, await self.read()
+            is_quiet = _is_quiet(last, reading)
+            if is_quiet is not False:
+                break
+        return Quiet(reading, is_quiet)
+
+    def work(self, before: Reading, after: Reading, role: Role) -> Work | None:
+        """What all workers of a role did between the readings (for decode, unified workers too); None
+        where there is none, or one did not tell or began anew."""
+        roles = (role,) if role is Role.PREFILL else (role, Role.UNIFIED)
+        steps = [
+            moved(old, new) if (old := before.get(w.url)) and (new := after.get(w.url)) else None
+            for w in self.workers
+            if w.role in roles
+        ]
+        if not steps or None in steps:
+            return None
+        return Work(
+            requests=_sum(step.requests for step in steps if step),
+            prompt_tokens=_sum(step.prompt_tokens for step in steps if step),
+            generation_tokens=_sum(step.generation_tokens for step in steps if step),
+        )
+
+    def held(self, before: Reading, after: Reading) -> int | None:
+        """By how many tokens the use of the decode workers' pools grew."""
+        grown = [
+            _less(_used(w, after.get(w.url)), _used(w, before.get(w.url)))
+            for w in self.workers
+            if w.role is not Role.PREFILL
+        ]
+        return _sum(grown) if grown else None
 
     def pair(
         self, before: Reading, after: Reading, prompt_tokens: int, completion_tokens: int
@@ -76,6 +129,32 @@ class Meter:
                     return {}
                 grown[_rank_name(self.names[worker.url], rank, step.ranks)] = amount
         return grown
+
+
+def _is_quiet(before: Reading, after: Reading) -> bool | None:
+    counters = list(after.values())
+    if not all(counters) or any(c and c.busy.open_requests is None for c in counters):
+        return None
+    return before == after and not any(c and c.busy.open_requests for c in counters)
+
+
+def _used(worker: Worker, counters: WorkerCounters | None) -> float | None:
+    """Tokens that requests hold in a worker's pools."""
+    if counters is None:
+        return None
+    busy = counters.busy
+    if busy.used_tokens is None and busy.used_share is not None and worker.pool_tokens:
+        return busy.used_share * worker.pool_tokens
+    return busy.used_tokens
+
+
+def _less(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before
+
+
+def _sum(values: Iterable[float | None]) -> int | None:
+    known = list(values)
+    return None if None in known else round(sum(value for value in known if value is not None))
 
 
 async def make_meter(client: Client, facts: Facts, *, with_key: bool) -> Meter | None:

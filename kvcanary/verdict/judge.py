@@ -10,6 +10,7 @@ from kvcanary.detect import (
     capacity,
     first_token,
     foreign,
+    handoff,
     identity,
     ownership,
     refusal,
@@ -110,6 +111,7 @@ def _findings(record: RunRecord) -> tuple[Finding, ...]:
             found += capacity.refused_within_promise(exchanges, facts)
         found += refusal.findings(exchanges, facts)
     found += accounting.findings(exchanges)
+    found += handoff.findings(record.windows, exchanges, facts)
     found += identity.findings(exchanges, facts, record.facts_after)
     found += first_token.findings(exchanges)
     found += availability.findings(exchanges, facts.limit_tokens if facts else None)
@@ -377,4 +379,28 @@ class _State:
         unfinished = self._unfinished()
         if unfinished or not counted:
             return Status.INCONCLUSIVE, unfinished or "no usage to compare"
-        return Status.PASS, f"usage adds up for {len(counted)} answers"
+        usage = f"usage adds up for {len(counted)} answers"
+        if self._record.facts is None or not self._record.facts.split:
+            return Status.PASS, usage
+        return self._across_workers(usage)
+
+    def _across_workers(self, usage: str) -> tuple[Status, str]:
+        """Where prefill and decode are told apart, their counters have to agree as well."""
+        topology = self._record.topology
+        if topology is None or not topology.visible:
+            return Status.INCONCLUSIVE, (
+                f"{usage}; what prefill and decode count cannot be seen: let kvcanary read every worker's "
+                "/metrics (SGLang: --enable-metrics)"
+            )
+        accounts = handoff.accounts(self._record.windows, self._record.exchanges)
+        known = [a for a in accounts if a.result is not handoff.Sum.NO_ACCOUNT]
+        for account in known:
+            if account.result is handoff.Sum.UNKNOWN:
+                where = f"in `{account.window.group}` {account.why}"
+                return Status.INCONCLUSIVE, f"{usage}; {where}"
+        if not known:
+            return (
+                Status.INCONCLUSIVE,
+                f"{usage}; no stage was counted at the workers from end to end",
+            )
+        return Status.PASS, f"{usage}; prefill's and decode's counters agree in {len(known)} stages"

@@ -21,7 +21,7 @@ from tests.builders import SCALE, finding, foreign, healthy, info, readers, soun
 
 def write(path: Path, record: RunRecord, *, complete: bool = True) -> Journal:
     with Journal(path) as journal:
-        for kind in ("info", "facts", "high_water", "scale", "stopped"):
+        for kind in ("info", "facts", "topology", "high_water", "scale", "stopped"):
             value = getattr(record, kind)
             if value is not None:
                 journal.append(kind, value)
@@ -31,6 +31,8 @@ def write(path: Path, record: RunRecord, *, complete: bool = True) -> Journal:
             journal.append("simulation", simulation)
         for series in record.series:
             journal.append("series", series)
+        for window in record.windows:
+            journal.append("window", window)
         for found in record.findings:
             journal.append("finding", found)
         if record.verdict:

@@ -11,6 +11,7 @@ from kvcanary.lab import Lab, scenario_named
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Endpoint, PlainText, Request, SecretKey
 from kvcanary.telemetry.counters import (
+    Busy,
     RankCounters,
     WorkerCounters,
     counters_in,
@@ -141,7 +142,7 @@ def test_a_worker_that_has_done_nothing_yet_is_there_and_its_counts_are_unknown(
     got = counters(idle + started(5))
     nothing = RankCounters(None, None, None, None)
     assert got == WorkerCounters(
-        URL, 5, (replace(nothing, rank=0), replace(nothing, rank=1)), nothing
+        URL, 5, (replace(nothing, rank=0), replace(nothing, rank=1)), nothing, Busy(open_requests=0)
     )
     assert got.requests is None
 
@@ -368,3 +369,47 @@ def test_a_lab_with_ranks_shows_which_of_them_decoded() -> None:
         assert decode.requests == 1
 
     in_the_lab("dp4", 1_000, check)
+
+
+# -- how busy a worker is -------------------------------------------------------------------------
+
+
+def test_how_busy_a_real_engine_is() -> None:
+    assert counters(SGLANG).busy == Busy(open_requests=0, used_tokens=0)
+    assert counters(VLLM).busy == Busy(open_requests=0, used_share=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "busy"),
+    [
+        (
+            (
+                'sglang:num_running_reqs{dp_rank="0",tp_rank="0"} 1\n'
+                'sglang:num_running_reqs{dp_rank="0",tp_rank="1"} 1\n'  # a copy of the same work
+                'sglang:num_running_reqs{dp_rank="1",tp_rank="0"} 2\n'
+                "sglang:num_decode_transfer_queue_reqs 4\n"
+            ),
+            Busy(open_requests=7),
+        ),
+        ("sglang:num_running_reqs 1\nsglang:num_used_tokens 9\n", Busy(1, used_tokens=9)),
+        (
+            "sglang:num_running_reqs 0\nsglang:kv_used_tokens 7\nsglang:num_used_tokens 9\n",
+            Busy(0, used_tokens=7),
+        ),
+        (
+            (
+                'vllm:num_requests_running{engine="0"} 1\nvllm:num_requests_waiting{engine="0"} 0\n'
+                'vllm:num_requests_running{engine="1"} 0\nvllm:kv_cache_usage_perc{engine="0"} 0.5\n'
+                'vllm:kv_cache_usage_perc{engine="1"} 0.25\n'
+            ),
+            Busy(1, used_share=0.5),
+        ),
+        ("vllm:num_requests_running NaN\n", Busy()),
+        (
+            'vllm:num_requests_running{engine="0"} 1\nvllm:num_requests_running{engine="1"} -1\n',
+            Busy(),
+        ),
+    ],
+)
+def test_open_requests_and_what_they_hold(text: str, busy: Busy) -> None:
+    assert counters(text).busy == busy

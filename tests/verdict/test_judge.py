@@ -280,7 +280,9 @@ def test_a_run_without_a_reader_is_no_pass_however_sound_its_control() -> None:
 
 def test_a_run_whose_readers_were_all_refused_within_the_promise_fails_on_capacity() -> None:
     refused = {"outcome": "refused", "recall": "not read", "prompt_tokens": None, "status": 400}
-    judged = judge(changed(good(), [Purpose.READER], **refused, answer_characters=0), REQUIRED)
+    judged = judge(
+        changed(good(windows=()), [Purpose.READER], **refused, answer_characters=0), REQUIRED
+    )
     assert [f.rule for f in judged.findings] == ["capacity/refused-within-promise"]
     assert judged.verdict.exit_code is ExitCode.VIOLATION
     assert claims(judged)["ownership"] == "inconclusive"
