@@ -63,6 +63,7 @@ def test_where_some_prefill_worker_may_accept_it_nothing_is_said_of_refusals(
         ({"decode": work(3, 60_001, 60)}, "other traffic"),
         ({"decode": work(3, 60_000, 61)}, "other traffic"),
         ({"decode": work(2, 40_000, 40)}, "some worker unknown"),
+        ({"decode": work(2, 60_000, 60)}, "some worker unknown"),
         ({"decode": work(3, 59_999, 60)}, "some worker unknown"),
         ({"decode": None}, "decode worker did not tell"),
         ({"decode": work(3, 60_000).model_copy(update={"requests": None})}, "did not tell"),
