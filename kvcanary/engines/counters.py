@@ -26,10 +26,6 @@ class Dialect:
         copy_labels: further ranks (tensor, pipeline) whose schedulers count the same work again.
         rank_prompt_tokens: counts prompt tokens by rank where `prompt_tokens` does not; generation
             likewise.
-        open_requests: gauges of requests that a worker has running, queued or on their way. One request
-            may stand in two of them: they tell whether there is any.
-        used_tokens: gauges of tokens that requests hold, newest name first; cached ones are free.
-        used_share: the same as a share of the pool.
     """
 
     engine: str
@@ -41,14 +37,6 @@ class Dialect:
     copy_labels: tuple[str, ...] = ()
     rank_prompt_tokens: Counted | None = None
     rank_generation_tokens: Counted | None = None
-    open_requests: tuple[str, ...] = ()
-    used_tokens: tuple[str, ...] = ()
-    used_share: tuple[str, ...] = ()
-
-    @property
-    def gauges(self) -> frozenset[str]:
-        """The names of all that tells how busy a worker is."""
-        return frozenset((*self.open_requests, *self.used_tokens, *self.used_share))
 
     @property
     def metrics(self) -> frozenset[str]:
@@ -75,15 +63,6 @@ SGLANG = Dialect(
     copy_labels=("pp_rank", "tp_rank"),
     rank_prompt_tokens=Counted(_REALTIME, "mode", ("prefill_compute", "prefill_cache")),
     rank_generation_tokens=Counted(_REALTIME, "mode", ("decode",)),
-    open_requests=(
-        "sglang:num_running_reqs",
-        "sglang:num_queue_reqs",
-        "sglang:num_prefill_bootstrap_queue_reqs",
-        "sglang:num_prefill_inflight_queue_reqs",
-        "sglang:num_decode_prealloc_queue_reqs",
-        "sglang:num_decode_transfer_queue_reqs",
-    ),
-    used_tokens=("sglang:kv_used_tokens", "sglang:num_used_tokens"),
 )
 VLLM = Dialect(
     engine="vllm",
@@ -92,8 +71,6 @@ VLLM = Dialect(
     prompt_tokens=Counted("vllm:prompt_tokens_total"),
     generation_tokens=Counted("vllm:generation_tokens_total"),
     requests=Counted("vllm:request_success_total"),
-    open_requests=("vllm:num_requests_running", "vllm:num_requests_waiting"),
-    used_share=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
 )
 DIALECTS = (SGLANG, VLLM)
 

@@ -10,12 +10,15 @@ from typing import Literal
 
 from kvcanary.engines.counters import DIALECTS, Counted, Dialect, dialect_of
 from kvcanary.engines.exposition import Exposition, Malformed, Sample, parse
+from kvcanary.engines.gauges import Level
+from kvcanary.engines.levels import WANTED as LEVELS
+from kvcanary.engines.levels import levels_in
 from kvcanary.probing.client import Client
 
 STARTED = "process_start_time_seconds"
 MAX_COUNT = float(1 << 53)
 """Beyond it a float skips whole numbers, and a difference would be none."""
-_WANTED = frozenset({STARTED}).union(*(d.metrics | d.gauges for d in DIALECTS))
+_WANTED = frozenset({STARTED}).union(*(dialect.metrics for dialect in DIALECTS), LEVELS)
 
 _Field = Literal["prompt_tokens", "generation_tokens", "requests"]
 _FIELDS: tuple[_Field, ...] = ("prompt_tokens", "generation_tokens", "requests")
@@ -62,21 +65,6 @@ class _Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
-    """What a worker has to do now, all ranks together.
-
-    Attributes:
-        open_requests: running, queued or on their way; above 0 when there is any, however many.
-        used_tokens: held by requests.
-        used_share: the same as a share of the fullest rank's pool, where the engine tells only that.
-    """
-
-    open_requests: float | None = None
-    used_tokens: float | None = None
-    used_share: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerCounters(_Sums):
     """One reading of a worker.
 
@@ -85,13 +73,28 @@ class WorkerCounters(_Sums):
         ranks: sorted by rank. With several ranks SGLang's are its schedulers' counts: brought up to
             date when they log, without first tokens and without requests.
         whole: the worker's own counters where the ranks are counted apart from them; exact.
+        levels: how full each rank was then, and how busy.
     """
 
     url: str
     started_at: float | None
     ranks: tuple[RankCounters, ...]
     whole: RankCounters | None = None
-    busy: Busy = Busy()
+    levels: tuple[Level, ...] = ()
+
+    @property
+    def open_requests(self) -> int | None:
+        """Above 0 when any is running, queued or on its way; None when some rank does not tell."""
+        told = [(level.running, level.queued) for level in self.levels]
+        if not told or any(None in pair for pair in told):
+            return None
+        return sum((running or 0) + (queued or 0) for running, queued in told)
+
+    @property
+    def used_tokens(self) -> int | None:
+        """Tokens of its pools that requests hold; None when some rank does not tell."""
+        told = [level.used_tokens for level in self.levels]
+        return sum(n for n in told if n is not None) if told and None not in told else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,7 @@ def counters_in(url: str, text: str) -> WorkerCounters | None:
     if dialect is None:
         return None
     ranks, whole = _rows(page, dialect)
-    return WorkerCounters(url, _started(page), ranks, whole, _busy(page, dialect))
+    return WorkerCounters(url, _started(page), ranks, whole, levels_in(page))
 
 
 def moved(before: WorkerCounters, after: WorkerCounters) -> WorkerMoves | None:
@@ -201,24 +204,6 @@ def _by_rank(
         if counted.label is None or sample.label(counted.label) in counted.values:
             ranks.setdefault(_rank(sample, dialect), []).append(sample)
     return {rank: _count(_first_copies(found, dialect)) for rank, found in ranks.items()}
-
-
-def _busy(page: Exposition, dialect: Dialect) -> Busy:
-    queues = [_gauge(page, dialect, name) for name in dialect.open_requests]
-    told = [sum(values) for values in queues if values]
-    used = [_gauge(page, dialect, name) for name in dialect.used_tokens]
-    shares = [_gauge(page, dialect, name) for name in dialect.used_share]
-    return Busy(
-        open_requests=sum(told) if told else None,
-        used_tokens=next((sum(values) for values in used if values), None),
-        used_share=next((max(values) for values in shares if values), None),
-    )
-
-
-def _gauge(page: Exposition, dialect: Dialect, name: str) -> list[float]:
-    """A gauge's value on each rank; empty where it is not told, or no count on some rank."""
-    values = list(_by_rank(page, dialect, Counted(name)).values())
-    return [value for value in values if value is not None] if None not in values else []
 
 
 def _first_copies(samples: Sequence[Sample], dialect: Dialect) -> list[Sample]:

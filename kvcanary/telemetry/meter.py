@@ -86,7 +86,7 @@ class Meter:
     def held(self, before: Reading, after: Reading) -> int | None:
         """By how many tokens the use of the decode workers' pools grew."""
         grown = [
-            _less(_used(w, after.get(w.url)), _used(w, before.get(w.url)))
+            _less(_used(after.get(w.url)), _used(before.get(w.url)))
             for w in self.workers
             if w.role is not Role.PREFILL
         ]
@@ -133,19 +133,13 @@ class Meter:
 
 def _is_quiet(before: Reading, after: Reading) -> bool | None:
     counters = list(after.values())
-    if not all(counters) or any(c and c.busy.open_requests is None for c in counters):
+    if not all(counters) or any(c and c.open_requests is None for c in counters):
         return None
-    return before == after and not any(c and c.busy.open_requests for c in counters)
+    return before == after and not any(c and c.open_requests for c in counters)
 
 
-def _used(worker: Worker, counters: WorkerCounters | None) -> float | None:
-    """Tokens that requests hold in a worker's pools."""
-    if counters is None:
-        return None
-    busy = counters.busy
-    if busy.used_tokens is None and busy.used_share is not None and worker.pool_tokens:
-        return busy.used_share * worker.pool_tokens
-    return busy.used_tokens
+def _used(counters: WorkerCounters | None) -> int | None:
+    return counters.used_tokens if counters else None
 
 
 def _less(after: float | None, before: float | None) -> float | None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kvcanary.engines.gauges import Level
 from kvcanary.lab import Lab, scenario_named
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Endpoint, PlainText, Request, SecretKey
 from kvcanary.telemetry.counters import (
-    Busy,
     RankCounters,
     WorkerCounters,
     counters_in,
@@ -142,7 +142,11 @@ def test_a_worker_that_has_done_nothing_yet_is_there_and_its_counts_are_unknown(
     got = counters(idle + started(5))
     nothing = RankCounters(None, None, None, None)
     assert got == WorkerCounters(
-        URL, 5, (replace(nothing, rank=0), replace(nothing, rank=1)), nothing, Busy(open_requests=0)
+        URL,
+        5,
+        (replace(nothing, rank=0), replace(nothing, rank=1)),
+        nothing,
+        (Level(0, running=0), Level(1, running=0)),
     )
     assert got.requests is None
 
@@ -374,42 +378,32 @@ def test_a_lab_with_ranks_shows_which_of_them_decoded() -> None:
 # -- how busy a worker is -------------------------------------------------------------------------
 
 
-def test_how_busy_a_real_engine_is() -> None:
-    assert counters(SGLANG).busy == Busy(open_requests=0, used_tokens=0)
-    assert counters(VLLM).busy == Busy(open_requests=0, used_share=0)
+@pytest.mark.parametrize("page", [SGLANG, VLLM])
+def test_an_idle_engine_has_no_open_request(page: str) -> None:
+    got = counters(page)
+    assert (got.open_requests, got.used_tokens) == (0, 0)
 
 
 @pytest.mark.parametrize(
-    ("text", "busy"),
+    ("text", "open_requests", "used_tokens"),
     [
         (
             (
-                'sglang:num_running_reqs{dp_rank="0",tp_rank="0"} 1\n'
-                'sglang:num_running_reqs{dp_rank="0",tp_rank="1"} 1\n'  # a copy of the same work
-                'sglang:num_running_reqs{dp_rank="1",tp_rank="0"} 2\n'
-                "sglang:num_decode_transfer_queue_reqs 4\n"
+                'sglang:num_running_reqs{dp_rank="0"} 1\nsglang:num_queue_reqs{dp_rank="0"} 0\n'
+                'sglang:num_running_reqs{dp_rank="1"} 2\nsglang:num_queue_reqs{dp_rank="1"} 0\n'
+                'sglang:num_decode_transfer_queue_reqs{dp_rank="1"} 4\n'
+                'sglang:kv_used_tokens{dp_rank="0"} 5\nsglang:kv_used_tokens{dp_rank="1"} 6\n'
             ),
-            Busy(open_requests=7),
+            7,
+            11,
         ),
-        ("sglang:num_running_reqs 1\nsglang:num_used_tokens 9\n", Busy(1, used_tokens=9)),
-        (
-            "sglang:num_running_reqs 0\nsglang:kv_used_tokens 7\nsglang:num_used_tokens 9\n",
-            Busy(0, used_tokens=7),
-        ),
-        (
-            (
-                'vllm:num_requests_running{engine="0"} 1\nvllm:num_requests_waiting{engine="0"} 0\n'
-                'vllm:num_requests_running{engine="1"} 0\nvllm:kv_cache_usage_perc{engine="0"} 0.5\n'
-                'vllm:kv_cache_usage_perc{engine="1"} 0.25\n'
-            ),
-            Busy(1, used_share=0.5),
-        ),
-        ("vllm:num_requests_running NaN\n", Busy()),
-        (
-            'vllm:num_requests_running{engine="0"} 1\nvllm:num_requests_running{engine="1"} -1\n',
-            Busy(),
-        ),
+        ("vllm:num_requests_running 1\nvllm:num_requests_waiting 1\n", 2, None),
+        ("vllm:num_requests_running 1\n", None, None),  # a queue that is not told may be full
+        ("vllm:num_requests_running NaN\nvllm:num_requests_waiting 0\n", None, None),
     ],
 )
-def test_open_requests_and_what_they_hold(text: str, busy: Busy) -> None:
-    assert counters(text).busy == busy
+def test_open_requests_and_what_they_hold(
+    text: str, open_requests: int | None, used_tokens: int | None
+) -> None:
+    got = counters(text)
+    assert (got.open_requests, got.used_tokens) == (open_requests, used_tokens)
