@@ -9,12 +9,13 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 import click
 
-from kvcanary.errors import UsageError
+from kvcanary.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from kvcanary.deployment.target import Target
@@ -24,6 +25,7 @@ LAB = "lab:"
 TARGET = "URL|FILE|lab:NAME"
 KEY_VARIABLE = "KVCANARY_API_KEY"
 MAX_CONTEXT = 1 << 30
+FILE_SUFFIXES = (".yaml", ".yml")
 START_SECONDS = 60.0
 END_SECONDS = 5.0
 _OPTIONS = {
@@ -121,7 +123,7 @@ async def opened(connection: Connection) -> "AsyncIterator[Target]":
     Its model is ``UNNAMED`` where neither the command line nor the target names one.
     """
     if not connection.target.startswith(LAB):
-        yield _with(connection, _bare(connection.target, connection.target))
+        yield _with(connection, _named(connection.target))
         return
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -140,6 +142,28 @@ async def opened(connection: Connection) -> "AsyncIterator[Target]":
         yield _with(connection, await _announced(process, connection.target))
     finally:
         await _end(process)
+
+
+def _named(target: str) -> "Target":
+    """A URL, or a deployment file. What is neither is not repeated: it may be a URL with a password."""
+    from kvcanary.cli.explain import require_known
+    from kvcanary.deployment.file import load_deployment
+
+    path = Path(target)
+    is_file = "://" not in target and (path.suffix in FILE_SUFFIXES or path.exists())
+    if not is_file:
+        if "://" not in target:
+            raise UsageError(
+                "TARGET is no http(s) URL, no lab:NAME and no deployment file that exists. "
+                "Give http(s)://HOST[:PORT]/v1, or make a file with `kvcanary init URL`."
+            )
+        return _bare(target, target)
+    found = load_deployment(path).target(target)
+    try:
+        require_known(waiver.rule for waiver in found.waivers)
+    except UsageError as error:
+        raise ConfigError(f"{path}: waivers: {error}") from None
+    return found
 
 
 def _bare(name: str, base_url: str) -> "Target":

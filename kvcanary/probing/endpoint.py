@@ -143,7 +143,7 @@ class Identity:
     api_key: SecretKey | None = None
     headers: tuple[tuple[str, SecretKey], ...] = field(default=(), repr=False)
     cache_salt: SecretKey | None = None
-    user: str | None = None
+    user: str | None = field(default=None, repr=False)
     model: str | None = None
 
     def __post_init__(self) -> None:

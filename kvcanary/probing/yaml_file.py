@@ -1,7 +1,8 @@
 """Strict YAML: every error names file, line, column and, for a misspelt word, the nearest valid one."""
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -21,6 +22,9 @@ MAX_DEPTH = 50
 MAX_SHOWN = 60
 """Characters of a wrong value that an error repeats."""
 
+_DOLLAR = re.compile(r"\$(?:(?P<dollar>\$)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|(?P<wrong>))")
+_STRING = "tag:yaml.org,2002:str"
+
 Model = TypeVar("Model", bound=BaseModel)
 Path_ = tuple[int | str, ...]
 
@@ -31,8 +35,23 @@ class _Place:
     column: int
 
 
-def load_yaml(path: Path, model: type[Model]) -> Model:
-    """Read and validate one file. Raises ConfigError with ``file:line:column: what is wrong``."""
+class FromVariable(str):
+    """A value that holds an environment variable's: no message, traceback or ``repr`` shows it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+def load_yaml(path: Path, model: type[Model], variables: Mapping[str, str] | None = None) -> Model:
+    """Read and validate one file. Raises ConfigError with ``file:line:column: what is wrong``.
+
+    Args:
+        variables: what ``${NAME}`` in a value stands for (``$$`` is a dollar); None leaves dollars alone.
+
+    Validators are given the file's folder as their context.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -44,6 +63,8 @@ def load_yaml(path: Path, model: type[Model]) -> Model:
         loader = yaml.SafeLoader(raw.decode("utf-8"))
         node = loader.get_single_node()
         places = _places(node, path) if node else {}
+        if node and variables is not None:
+            _replace_variables(node, path, variables)
         data = loader.construct_document(node) if node else None
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text.") from None
@@ -54,7 +75,7 @@ def load_yaml(path: Path, model: type[Model]) -> Model:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}.") from None
     try:
-        return model.model_validate(data)
+        return model.model_validate(data, context=path.parent)
     except ValidationError as error:
         details = error.errors()
         inner = [d for d in details if not any(_holds(d, other) for other in details)]
@@ -77,6 +98,42 @@ def _places(node: yaml.Node, path: Path) -> dict[Path_, _Place]:
         elif isinstance(value, yaml.MappingNode):
             todo += [(v, (*at, name), here) for name, v, here in _entries(value, path)]
     return places
+
+
+def _replace_variables(root: yaml.Node, path: Path, variables: Mapping[str, str]) -> None:
+    """Put variables into values, never into keys. Raises ConfigError that names those that are missing."""
+    wrong: list[str] = []
+    done: set[int] = set()  # an alias is the very node of its anchor
+    todo = [root]
+    while todo:
+        node = todo.pop()
+        if id(node) in done:
+            continue
+        done.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            todo += reversed(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            todo += [value for _, value in reversed(node.value)]
+        elif isinstance(node, yaml.ScalarNode) and node.tag == _STRING and "$" in node.value:
+            names = [m["name"] for m in _DOLLAR.finditer(node.value) if m["name"]]
+            place = _place(node)
+            where = f"{path}:{place.line}:{place.column}"
+            if any(m["wrong"] is not None for m in _DOLLAR.finditer(node.value)):
+                wrong.append(
+                    f"{where}: `$` begins a variable: write `${{NAME}}`, or `$$` for a dollar."
+                )
+            wrong += [
+                f"{where}: the environment variable {name} is not set, or is empty."
+                for name in names
+                if not variables.get(name)
+            ]
+            if not wrong:
+                text = _DOLLAR.sub(
+                    lambda m: "$" if m["dollar"] else variables[m["name"]], node.value
+                )
+                node.value = FromVariable(text) if names else text
+    if wrong:
+        raise ConfigError("\n".join(wrong[:5]))
 
 
 def _entries(node: yaml.MappingNode, path: Path) -> Iterable[tuple[str, yaml.Node, _Place]]:
@@ -131,6 +188,7 @@ def _nearest_place(location: Path_, places: dict[Path_, _Place]) -> _Place:
 
 
 def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
+    hidden = isinstance(detail["input"], FromVariable)
     match detail["type"]:
         case "extra_forbidden":
             name = str(detail["loc"][-1])
@@ -150,6 +208,8 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
             valid = [
                 v.strip("'") for v in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")
             ]
+            if hidden:
+                return f"the variable's value is not one of them (valid: {', '.join(valid)})"
             given = str(detail["input"])
             return f"`{_shown(given)}` is not one of them{_suggestion(given, valid)}"
         case "value_error":
