@@ -199,6 +199,7 @@ def _same_run(earlier: RunInfo, target: Target, suite: Suite) -> None:
 async def _send_all(sender: Sender, suite: Suite, target: Target, options: Options) -> None:
     journal = sender.journal
     try:
+        sender.served = await _served(sender.client, options)
         earlier = options.resume
         facts = (earlier and earlier.facts) or await _discover(sender.client, target, options)
         journal.append("facts", facts)
@@ -261,6 +262,12 @@ async def _sampled(sender: Sender, facts: Facts, target: Target) -> AsyncIterato
     finally:
         for series in sampler.series():
             sender.journal.append("series", series)
+
+
+async def _served(client: Client, options: Options) -> tuple[openai.Model, ...] | None:
+    """What is served here: an answer that names another one of these is no alias of the model asked for."""
+    listing = await model_list(client, min(METADATA_SECONDS, options.deadline_seconds))
+    return openai.models(listing.value) or None
 
 
 async def _discover(client: Client, target: Target, options: Options) -> Facts:

@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 
-from kvcanary.record.exchange import Exchange
+from kvcanary.record.exchange import Exchange, Purpose
 from kvcanary.verdict.findings import Finding, Severity
 
 FAILED = ("errored", "hung", "truncated")
 
 
 def findings(exchanges: Sequence[Exchange], limit_tokens: int | None) -> tuple[Finding, ...]:
-    """Hangs, errors and cut answers. What was not reached (proxies, overload) is not the engine's."""
-    failed = [e for e in exchanges if e.outcome in FAILED]
+    """Hangs, errors and cut answers. What was not reached (proxies, overload) is not the engine's.
+
+    Bystanders have a detector of their own."""
+    failed = [e for e in exchanges if e.outcome in FAILED and e.purpose is not Purpose.BYSTANDER]
     found = []
     for group in sorted({e.group for e in failed}):
         members = [e for e in failed if e.group == group]

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from kvcanary.deployment.facts import Facts, Worker
+from kvcanary.detect.unusual import unusual
 from kvcanary.record.exchange import Exchange
 from kvcanary.verdict.findings import Finding, Severity
 
@@ -21,6 +22,8 @@ def findings(
     """Warnings, each of which keeps a run from passing."""
     found = [
         _other_model(exchanges),
+        _not_as_asked(exchanges),
+        *_mixed(exchanges),
         _other_configuration(exchanges),
         _repeated(exchanges) or _cached(exchanges),
         _changed(before, after),
@@ -53,6 +56,43 @@ def _by_asked(exchanges: Sequence[Exchange]) -> list[list[Exchange]]:
     for exchange in exchanges:
         groups[exchange.answerer.asked].append(exchange)
     return list(groups.values())
+
+
+def _not_as_asked(exchanges: Sequence[Exchange]) -> Finding | None:
+    """All answers name one model, and not the one asked for: an alias, unless it is served beside it."""
+    other = [e for e in exchanges if e.answerer.as_asked is False]
+    served = [e for e in other if e.answerer.another_served]
+    if not other:
+        return None
+    named = [e for e in exchanges if e.answerer.model]
+    if served:
+        return _finding(
+            "identity/another-adapter",
+            f"{len(served)} of {len(named)} answers name another model or adapter that is served here, "
+            "not the one asked for",
+            [f"request {e.number} ({e.group}, {e.length_tokens:,} tokens)" for e in served],
+            served,
+        )
+    return _finding(
+        "identity/not-as-asked",
+        f"{len(other)} of {len(named)} answers name another model than was asked for: an alias, or a fallback",
+        [f"first seen with request {other[0].number} ({other[0].group})"],
+        other[:1],
+    )
+
+
+def _mixed(exchanges: Sequence[Exchange]) -> list[Finding]:
+    """Answers whose parts do not name one response, where those in good conditions do (a11)."""
+    return [
+        _finding(
+            "identity/mixed-response",
+            f"{len(one.having)} of {one.answers} answers in `{one.group}` are made of parts of several "
+            "responses: two ids or models in one stream, or an index that nobody asked for",
+            [f"request {e.number} ({e.length_tokens:,} tokens)" for e in one.having],
+            one.having,
+        )
+        for one in unusual(exchanges, lambda e: e.answerer.mixed)
+    ]
 
 
 def _other_configuration(exchanges: Sequence[Exchange]) -> Finding | None:

@@ -12,6 +12,8 @@ class Model:
 
     name: str
     context_tokens: int | None
+    root: str | None = None
+    """What it is made of: two names of one model have one root, an adapter has its own."""
 
 
 def models(document: object) -> tuple[Model, ...]:
@@ -20,10 +22,25 @@ def models(document: object) -> tuple[Model, ...]:
     if not isinstance(data, Sequence) or isinstance(data, str):
         return ()
     return tuple(
-        Model(entry["id"], _length(entry.get("max_model_len")))
+        Model(entry["id"], _length(entry.get("max_model_len")), _root(entry))
         for entry in data
         if isinstance(entry, Mapping) and _is_name(entry.get("id"))
     )
+
+
+def others(served: Sequence[Model], asked: str) -> frozenset[str]:
+    """Names of the served models that are another model than ``asked``, as far as the list tells."""
+    roots = {model.root for model in served if model.name == asked}
+    return frozenset(
+        model.name
+        for model in served
+        if model.name != asked and (model.root is None or model.root not in roots)
+    )
+
+
+def _root(entry: Mapping[object, object]) -> str | None:
+    root = entry.get("root")
+    return root if _is_name(root) else None  # type: ignore[return-value]
 
 
 def _is_name(value: object) -> bool:

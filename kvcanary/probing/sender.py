@@ -13,7 +13,9 @@ from secrets import token_bytes
 from kvcanary.canary.prompt import CanaryPrompt, Chapter, Position, Shape, Writer, chapter_of
 from kvcanary.canary.recognise import Recogniser
 from kvcanary.canary.tenants import Cast
+from kvcanary.detect.look import look_of
 from kvcanary.detect.reading import Reading, read_answer
+from kvcanary.engines import openai
 from kvcanary.probing.answer import FinishReason
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Extra, Request
@@ -66,6 +68,8 @@ class Sender:
     exchanges: list[Exchange] = field(default_factory=list)
     extra: tuple[tuple[str, Extra], ...] = ()
     """Further fields of every request, such as those that turn thinking off."""
+    served: tuple[openai.Model, ...] | None = field(default=None, repr=False)
+    """The models that the front door lists; None where no list was to be had."""
     _prompts: dict[int, CanaryPrompt] = field(default_factory=dict, repr=False)
     _tokens: dict[int, int] = field(default_factory=dict, repr=False)
     _throwaway: bytes = field(default_factory=lambda: token_bytes(32), repr=False)
@@ -184,12 +188,17 @@ class Sender:
             asked=_hashed(site, asked),
             model=_hashed(site, reply.model),
             configuration=_hashed(site, reply.system_fingerprint),
+            another_served=None
+            if reply.model is None or self.served is None
+            else reply.model in openai.others(self.served, asked),
             response=_hashed(self._throwaway, reply.response_id),
+            mixed=reply.mixed,
         )
 
     def _judged(self, letter: Letter, reply: Reply, client: Client) -> Exchange:
         prompt = letter.prompt
         with Unseen():
+            look = look_of((reply.content or reply.reasoning).reveal(), prompt)
             reading = read_answer(
                 joined(reply.texts),
                 prompt,
@@ -238,6 +247,7 @@ class Sender:
             own=tuple(sorted(reading.own)),
             foreign=reading.foreign,
             nulls=reading.nulls,
+            look=look,
         )
 
 

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from kvcanary.canary.prompt import Position
 from kvcanary.record.base import Recorded
+from kvcanary.record.look import Look
 from kvcanary.record.meeting import Pair
 
 
@@ -81,14 +82,19 @@ class Answerer(Recorded):
     """
 
     as_asked: bool | None = None
-    """Whether the response names the model that was asked for."""
+    """Whether the response names the model (or adapter) that was asked for."""
     asked: str | None = None
     """The model that was asked for: tenants may have adapters of their own."""
+    another_served: bool | None = None
+    """Whether it names another one that the front door lists, with a base of its own: no alias. None where no
+    list was to be had."""
     model: str | None = None
     configuration: str | None = None
     """Of ``system_fingerprint``."""
     response: str | None = None
     """Of the response id."""
+    mixed: bool = False
+    """Its parts do not name one response: two ids or models, or an index that nobody asked for."""
 
 
 class RefusalSeen(Recorded):
@@ -143,6 +149,7 @@ class Exchange(Recorded):
     """Forms of its own text that came back."""
     foreign: tuple[ForeignText, ...] = ()
     nulls: Nulls = Nulls()
+    look: Look = Look()
 
     @property
     def length_tokens(self) -> int:

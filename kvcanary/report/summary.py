@@ -179,10 +179,6 @@ def _worth(record: RunRecord, verdict: Verdict) -> Iterator[RenderableType]:
     yield from _separation(record.info.separation)
     if record.topology is None:
         yield Text(f"  {UNKNOWN_WORKERS}", "dim")
-    if any(e.answerer.as_asked is False for e in record.exchanges):
-        yield Text(
-            "  answers name another model than was asked for: an alias, or a fallback", "yellow"
-        )
     bystanders = [e for e in record.exchanges if e.purpose is Purpose.BYSTANDER]
     if bystanders:
         right = sum(e.kept for e in bystanders)

@@ -7,12 +7,16 @@ from kvcanary.canary.prompt import Position
 from kvcanary.detect import (
     accounting,
     availability,
+    bystanders,
+    cached,
     capacity,
     first_token,
     foreign,
     handoff,
     identity,
+    output,
     ownership,
+    pool_return,
     refusal,
 )
 from kvcanary.record.exchange import DECOYS, Exchange, Purpose
@@ -23,8 +27,15 @@ from kvcanary.verdict.headline import headline
 from kvcanary.verdict.strata import leak_bound, strata_of
 from kvcanary.verdict.waivers import apply_waivers
 
-WARNINGS = frozenset({"isolation/unverified-code"})
-"""Rules that never change a claim: whoever pastes a foreign code must not be able to block a roll-out."""
+WARNINGS = frozenset(
+    {
+        "isolation/unverified-code",  # whoever pastes one must not be able to block a roll-out
+        "availability/bystanders-starved",
+        "identity/not-as-asked",  # an alias, mostly
+        "availability/pool-not-returned",
+    }
+)
+"""Rules that never change a claim."""
 CLAIM_OF_RULE = {
     "ownership": ClaimName.OWNERSHIP,
     "isolation": ClaimName.ISOLATION,
@@ -34,6 +45,7 @@ CLAIM_OF_RULE = {
     "first-token": ClaimName.ACCOUNTING,
     "availability": ClaimName.REFUSAL,
     "identity": ClaimName.OWNERSHIP,
+    "output": ClaimName.OWNERSHIP,
 }
 """Which claim a finding is about, by the family that its rule begins with."""
 _ORDER = list(Severity)
@@ -115,6 +127,11 @@ def _findings(record: RunRecord) -> tuple[Finding, ...]:
     found += identity.findings(exchanges, facts, record.facts_after)
     found += first_token.findings(exchanges)
     found += availability.findings(exchanges, facts.limit_tokens if facts else None)
+    found += bystanders.findings(exchanges)
+    found += output.findings(exchanges, facts.context_tokens if facts else None)
+    found += pool_return.findings(facts, record.facts_after)
+    if not record.info.replays:  # whose text may be in a cache already
+        found += cached.findings(exchanges)
     return tuple(sorted(found, key=lambda f: (_ORDER.index(f.severity), f.odds or 0.0, f.rule)))
 
 
@@ -161,7 +178,12 @@ class _State:
         if not self._record.exchanges:
             return "nothing was sent"
         changed = next(
-            (f for f in self._found if f.rule.startswith("identity/") and not f.waived), None
+            (
+                f
+                for f in self._found
+                if f.rule.startswith("identity/") and f.rule not in WARNINGS and not f.waived
+            ),
+            None,
         )
         return changed.title if changed else None
 

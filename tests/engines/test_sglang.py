@@ -92,7 +92,7 @@ def test_use_of_one_rank_only() -> None:
 
 
 def test_the_captured_list_of_models() -> None:
-    assert openai.models(payload("v1_models")) == (openai.Model("tiny", 2_048),)
+    assert openai.models(payload("v1_models")) == (openai.Model("tiny", 2_048, "tiny"),)
 
 
 @pytest.mark.parametrize(

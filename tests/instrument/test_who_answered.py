@@ -6,9 +6,11 @@ import pytest
 
 from kvcanary.deployment.facts import Facts, Role
 from kvcanary.detect import identity
+from kvcanary.engines import openai
 from kvcanary.record.exchange import Answerer, Exchange
 from kvcanary.verdict.findings import Severity
-from tests.builders import exchange, facts, worker
+from kvcanary.verdict.judge import judge
+from tests.builders import exchange, facts, healthy, worker
 
 
 def answers(configurations: str, seconds: float = 1.0) -> list[Exchange]:
@@ -74,8 +76,7 @@ def test_different_prompts_with_one_response_are_said_first() -> None:
 
 def test_one_other_model_among_many_is_named_and_an_alias_is_not() -> None:
     usual = [exchange(n, answerer=Answerer(model="m", as_asked=False)) for n in range(9)]
-    assert identity.findings(usual, None, None) == ()
-    (found,) = identity.findings(
+    (found, _) = identity.findings(
         [*usual, exchange(9, group="edge", answerer=Answerer(model="other"))], None, None
     )
     assert found.rule == "identity/another-model"
@@ -110,3 +111,50 @@ def test_workers_that_came_and_went() -> None:
     other = facts(worker(Role.DECODE, url="http://elsewhere:1"))
     (found,) = identity.findings([], deployed(), other)
     assert len(found.evidence) == 2
+
+
+def named(number: int, **fields: Any) -> Exchange:
+    return exchange(number, answerer=Answerer(model="m", as_asked=False, **fields))
+
+
+def test_an_alias_is_said_and_changes_no_claim() -> None:
+    sent = [named(n, another_served=False) for n in range(5)]
+    (found,) = identity.findings(sent, None, None)
+    assert (found.rule, found.severity) == ("identity/not-as-asked", Severity.DEGRADED)
+    run = healthy()
+    aliased = [e.model_copy(update={"answerer": sent[0].answerer}) for e in run.exchanges]
+    before, after = (
+        judge(r, ()).verdict for r in (run, run.model_copy(update={"exchanges": tuple(aliased)}))
+    )
+    assert [c.status for c in before.claims] == [c.status for c in after.claims]
+
+
+def test_another_adapter_that_is_served_here_is_no_alias() -> None:
+    sent = [named(n, another_served=True) for n in range(3)]
+    (found,) = identity.findings(sent, None, None)
+    assert found.rule == "identity/another-adapter"
+    assert found.exchanges == (0, 1, 2)
+
+
+LISTED = {
+    "data": [
+        {"id": "base", "root": "/models/base"},
+        {"id": "base-too", "root": "/models/base"},
+        {"id": "adapter", "root": "/adapters/a", "parent": "base"},
+        {"id": "rootless"},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "others"),
+    [
+        ("base", {"adapter", "rootless"}),
+        ("base-too", {"adapter", "rootless"}),
+        ("adapter", {"base", "base-too", "rootless"}),
+        ("rootless", {"base", "base-too", "adapter"}),
+        ("unlisted", {"base", "base-too", "adapter", "rootless"}),
+    ],
+)
+def test_two_names_of_one_root_are_one_model(asked: str, others: set[str]) -> None:
+    assert openai.others(openai.models(LISTED), asked) == others
