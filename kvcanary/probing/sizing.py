@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import fmean, linear_regression
 
 from kvcanary.canary.prompt import MAX_CHAPTERS, Shape
 from kvcanary.record.base import Recorded
@@ -106,14 +107,18 @@ def fit_first_token(samples: Sequence[tuple[int, float]]) -> FirstToken | None:
     """Least squares over (tokens, seconds); None for fewer than three lengths apart."""
     if len({tokens for tokens, _ in samples}) < 3:
         return None
-    from scipy.stats import linregress, t
+    from scipy.special import stdtrit  # scipy.stats alone takes half a second to import
 
     tokens, seconds = zip(*samples, strict=True)
-    fit = linregress(tokens, seconds)
-    reach = float(t.ppf(0.975, len(samples) - 2)) * float(fit.stderr)
-    slope = max(0.0, float(fit.slope))
+    fit = linear_regression(tokens, seconds)
+    off = math.fsum((s - fit.intercept - fit.slope * n) ** 2 for n, s in samples)
+    middle = fmean(tokens)
+    spread = math.fsum((n - middle) ** 2 for n in tokens)
+    freedom = len(samples) - 2
+    reach = float(stdtrit(freedom, 0.975)) * math.sqrt(off / freedom / spread)
+    slope = max(0.0, fit.slope)
     return FirstToken(
-        base_seconds=float(fit.intercept),
+        base_seconds=fit.intercept,
         per_token_seconds=slope,
         low_per_token_seconds=max(0.0, slope - reach),
         high_per_token_seconds=slope + reach,
