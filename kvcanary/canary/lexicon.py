@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 
-ALPHABET_SIZE = 256
-"""Words in an alphabet: one word carries one byte."""
 SLOT_ALPHABETS = ("slot_a", "slot_b", "slot_c", "slot_d", "slot_e", "slot_f")
 NAME_ALPHABETS = ("name_a", "name_b", "name_c")
 NAME_BITS = 8 * len(NAME_ALPHABETS)

@@ -32,11 +32,6 @@ class Cast:
     tenants: tuple[Tenant, ...]
     phantoms: tuple[Tenant, ...]
 
-    @property
-    def phantom_names(self) -> int:
-        """Names that could have been dealt and were not: each is a phantom's."""
-        return (1 << NAME_BITS) - len(self.tenants)
-
 
 def deal(site_key: SiteKey, nonce: bytes, count: int, lexicon: Lexicon) -> Cast:
     """Deal names and private words to ``count`` tenants; whoever is left over is a phantom.

@@ -40,10 +40,14 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """A reader that went away (``| head -1``) is no verdict: click itself would exit 1."""
         try:
-            return super().invoke(ctx)
+            code = super().invoke(ctx)
+            sys.stdout.flush()
         except BrokenPipeError:
+            from kvcanary.verdict.claims import ExitCode
+
             stop_printing()
-            return 2
+            return ExitCode.COULD_NOT_RUN
+        return code
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -75,19 +79,24 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         code = cli.main(standalone_mode=False)
-    except click.exceptions.Abort:
-        click.echo("Interrupted.", err=True)
-        sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(2)
-    except KvcanaryError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(2)
     except Exception as error:
-        click.echo(f"Error: {_place(error)}", err=True)
-        sys.exit(2)
+        sys.exit(_failed(error))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _failed(error: Exception) -> int:
+    """Say why nothing could be run, and the exit code for it."""
+    from kvcanary.verdict.claims import ExitCode
+
+    if isinstance(error, click.exceptions.Abort):
+        click.echo("Interrupted.", err=True)
+        return ExitCode.INTERRUPTED
+    if isinstance(error, click.ClickException):
+        error.show()
+    else:
+        told = str(error) if isinstance(error, KvcanaryError) else _place(error)
+        click.echo(f"Error: {told}", err=True)
+    return ExitCode.COULD_NOT_RUN
 
 
 def _place(error: BaseException) -> str:

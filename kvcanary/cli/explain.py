@@ -21,10 +21,11 @@ def explain(identifier: str | None) -> int:
         return 0
     known = {name.removeprefix("exit "): text for name, text in sections.items()} | sections
     _require(identifier, known)
-    from rich.console import Console
     from rich.markdown import Markdown
 
-    Console().print(Markdown(known[identifier]))
+    from kvcanary.report.console import Output
+
+    Output().print(Markdown(known[identifier]))
     return 0
 
 

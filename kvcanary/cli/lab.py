@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from kvcanary.lab import Lab, Scenario
 
-_USAGE_EXIT = 2
-
 
 @click.group()
 def lab() -> None:
@@ -26,23 +24,23 @@ def lab() -> None:
 @click.option("--habits", "show_habits", is_flag=True, help="What a lab can be made to do.")
 def list_scenarios(show_habits: bool) -> None:
     """What the lab can be, and what `kvcanary check` should say about it."""
-    from rich.console import Console
     from rich.table import Table
 
     from kvcanary.lab import habits, scenarios
+    from kvcanary.report.console import Output
 
     if show_habits:
         table = Table("habit", "of the", "what it does")
         table.columns[0].no_wrap = True
         for habit in habits():
             table.add_row(habit.usage, habit.where, habit.does)
-        Console().print(table)
+        Output().print(table)
         return
     table = Table("scenario", "tokens", "what is wrong", "what check should say", show_lines=True)
     table.columns[1].no_wrap = True
     for scenario in scenarios():
         table.add_row(scenario.name, _sizes(scenario), scenario.wrong, scenario.check_says)
-    Console().print(table)
+    Output().print(table)
 
 
 def _sizes(scenario: Scenario) -> str:
@@ -96,6 +94,7 @@ def serve(
     from dataclasses import replace
 
     from kvcanary.lab import FreeListPolicy, Lab, Routing, scenario_named, with_habit
+    from kvcanary.verdict.claims import ExitCode
 
     try:
         scenario = scenario_named(name)
@@ -111,7 +110,7 @@ def serve(
         asyncio.run(_serve(box, announce=announce))
     except UsageError as error:
         click.echo(f"Error: {error}", err=True)
-        sys.exit(_USAGE_EXIT)
+        sys.exit(ExitCode.COULD_NOT_RUN)
 
 
 async def _serve(box: Lab, *, announce: bool) -> None:

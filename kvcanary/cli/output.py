@@ -79,12 +79,14 @@ def concluded(
     """
     import asyncio
 
+    from kvcanary.verdict.claims import ExitCode
+
     try:
         result = asyncio.run(run)
     except KeyboardInterrupt:
-        return _cut_short("Interrupted.", 130, path)
+        return _cut_short("Interrupted.", ExitCode.INTERRUPTED, path)
     except KvcanaryError as error:
-        return _cut_short(f"Error: {error}", 2, path)
+        return _cut_short(f"Error: {error}", ExitCode.COULD_NOT_RUN, path)
     code = show(result.record, str(result.path), output, reports)
     if on_leak:
         from kvcanary.report.hook import call_on_leak
@@ -116,6 +118,7 @@ def show(record: "RunRecord", path: str, output: OutputFormat, reports: Reports)
     """
     from kvcanary.cli import stop_printing
     from kvcanary.report.files import write_atomically
+    from kvcanary.verdict.claims import ExitCode
 
     code = exit_code(record)
     for kind, file in reports:
@@ -123,7 +126,7 @@ def show(record: "RunRecord", path: str, output: OutputFormat, reports: Reports)
             write_atomically(file, render(kind, record))
         except KvcanaryError as error:
             click.echo(f"Error: {error}", err=True)
-            code = code or 2
+            code = code or ExitCode.COULD_NOT_RUN
     try:
         _print(record, path, output)
         sys.stdout.flush()
@@ -136,13 +139,8 @@ def _print(record: "RunRecord", path: str, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         click.echo(record.model_dump_json(indent=2))
         return
-    from rich.console import Console
-
+    from kvcanary.report.console import Output
     from kvcanary.report.summary import print_summary
-
-    class Output(Console):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # rich itself would exit 1, as if a claim had failed
 
     print_summary(Output(), record, path)
 

@@ -36,12 +36,14 @@ def plan(connection: Connection, choices: Choices, offline: bool) -> int:
         return 0
     import asyncio
 
+    from kvcanary.verdict.claims import ExitCode
+
     new = new_record(None)
     try:
         record = asyncio.run(run(connection, choices, new, only_plan=True)).record
     except KeyboardInterrupt:
         click.echo("Interrupted.", err=True)
-        return 130
+        return ExitCode.INTERRUPTED
     if record.plan is None:
         raise KvcanaryError(record.stopped or "Nothing could be planned.")
     _print(record.plan, record)
@@ -74,8 +76,7 @@ def _offline(connection: Connection, choices: Choices) -> "PlanNote":
 
 
 def _print(note: "PlanNote", record: "RunRecord | None" = None) -> None:
-    from rich.console import Console
-
+    from kvcanary.report.console import Output
     from kvcanary.report.plan import print_plan
 
-    print_plan(Console(), note, record)
+    print_plan(Output(), note, record)

@@ -10,12 +10,12 @@ def probes(files: tuple[str, ...]) -> int:
 
     A probe of your own runs from a suite of your own that names its path.
     """
-    from rich.console import Console
     from rich.text import Text
 
     from kvcanary.probing.grammar import load_probe, shipped
+    from kvcanary.report.console import Output
 
-    console = Console()
+    console = Output()
     for reference in files or shipped("probes"):
         probe = load_probe(reference)
         console.print(Text(f"{probe.id}", "bold"), Text(probe.title), highlight=False)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kvcanary.record.exchange import Exchange
     from kvcanary.record.run import RunRecord
     from kvcanary.run import Result
+    from kvcanary.verdict.claims import ExitCode
     from kvcanary.verdict.findings import Finding
 
 
@@ -52,6 +53,7 @@ def replay(
     from kvcanary.record.journal import load
     from kvcanary.report.progress import progress
     from kvcanary.run import Options, Result, run_check
+    from kvcanary.verdict.claims import ExitCode
 
     recorded = load(record)
     wanted = _wanted(recorded, finding)
@@ -107,7 +109,7 @@ def replay(
             _told(result, wanted, same=identity is not None)
             for result, identity in zip(results, passes, strict=True)
         ),
-        key=lambda code: (code == 1, code),
+        key=lambda code: (code is ExitCode.VIOLATION, code),
     )
 
 
@@ -137,8 +139,8 @@ def _again(record: "RunRecord", wanted: "Finding") -> "tuple[Exchange, ...]":
     )
 
 
-def _told(result: "Result", wanted: "Finding", *, same: bool) -> int:
-    from kvcanary.verdict.claims import Status
+def _told(result: "Result", wanted: "Finding", *, same: bool) -> "ExitCode":
+    from kvcanary.verdict.claims import ExitCode, Status
     from kvcanary.verdict.judge import CLAIM_OF_RULE
 
     record = result.record
@@ -149,13 +151,13 @@ def _told(result: "Result", wanted: "Finding", *, same: bool) -> int:
     back = [f for f in record.findings if f.rule == wanted.rule and f.stratum == wanted.stratum]
     if back:
         click.echo(f"with {text}: it came back: {back[0].title}")
-        code = 1
+        code = ExitCode.VIOLATION
     elif record.verdict is None or record.stopped or unknown:
         why = record.stopped or "; ".join(unknown)
         click.echo(f"with {text}: could not be measured: {why}")
-        code = 3
+        code = ExitCode.INCONCLUSIVE
     else:
         click.echo(f"with {text}: it did not come back")
-        code = 0
+        code = ExitCode.PASS
     click.echo(f"  record  {result.path}")
     return code

@@ -1,6 +1,7 @@
 """What ``check`` and ``plan`` share: what is run, what may be spent, and one run."""
 
 import functools
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -34,6 +35,13 @@ class Choices:
     quiet: bool
 
 
+def _finite(_ctx: click.Context, _param: click.Parameter, value: float | None) -> float | None:
+    """A range of click's lets `nan` and `inf` through: no plan can be held to them."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not a number of them.")
+    return value
+
+
 _OPTIONS = (
     click.option(
         "--suite",
@@ -58,6 +66,7 @@ _OPTIONS = (
     click.option(
         "--minutes",
         type=click.FloatRange(min=0, min_open=True),
+        callback=_finite,
         metavar="M",
         help="Minutes that the plan may take. Default: the suite's.",
     ),
@@ -79,6 +88,7 @@ _OPTIONS = (
         "--deadline",
         "deadline_seconds",
         type=click.FloatRange(min=0.1),
+        callback=_finite,
         default=900.0,
         show_default=True,
         metavar="SECONDS",

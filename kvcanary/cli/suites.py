@@ -7,12 +7,12 @@ import click
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 def suites(files: tuple[str, ...]) -> int:
     """List the shipped suites, or check FILEs of your own and show them."""
-    from rich.console import Console
     from rich.text import Text
 
     from kvcanary.probing.grammar import load_probe, load_suite, shipped
+    from kvcanary.report.console import Output
 
-    console = Console()
+    console = Output()
     for reference in files or shipped("suites"):
         suite = load_suite(reference)
         console.print(Text(suite.id, "bold"), Text(suite.title), highlight=False)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, linear_regression
 
@@ -80,7 +79,7 @@ class Calibration(Recorded):
         """
         room = tokens - self.base_tokens
         if room < 0:
-            raise TooShort(self.base_tokens)
+            raise TooShort
         chapters = min(int(room / self.chapter_tokens), MAX_CHAPTERS)
         pad = max(0, int(room - chapters * self.chapter_tokens))
         return Shape((chapters + 1) // 2, chapters // 2, pad)
@@ -127,8 +126,5 @@ def fit_first_token(samples: Sequence[tuple[int, float]]) -> FirstToken | None:
     )
 
 
-@dataclass
 class TooShort(Exception):  # noqa: N818 - says what is wrong
     """The length asked for leaves no room for a canary prompt."""
-
-    least_tokens: int

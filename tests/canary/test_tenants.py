@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcanary.canary.lexicon import ALPHABET_SIZE, NAME_BITS, lexicon
+from kvcanary.canary.lexicon import NAME_BITS, lexicon
 from kvcanary.canary.sitekey import SiteKey
 from kvcanary.canary.tenants import PRIVATE_WORDS, deal
 
@@ -17,7 +17,7 @@ GROUPS = len(lexicon().private) // PRIVATE_WORDS
 def test_every_list_of_the_lexicon_is_disjoint_from_every_other() -> None:
     words = [*chain(*lexicon().slots), *chain(*lexicon().names), *lexicon().private]
     assert len(set(words)) == len(words)
-    assert len(words) == 9 * ALPHABET_SIZE + len(lexicon().private)
+    assert len(words) == 9 * 256 + len(lexicon().private)
 
 
 @given(st.binary(max_size=16), st.integers(0, GROUPS - 1))
@@ -69,7 +69,3 @@ def test_a_name_is_its_number(number: int) -> None:
     places = [lexicon().name_of[word] for word in lexicon().name_words(number)]
     assert [alphabet for alphabet, _ in places] == [0, 1, 2]
     assert int.from_bytes(bytes(byte for _, byte in places), "big") == number
-
-
-def test_names_not_dealt_are_phantoms_too() -> None:
-    assert deal(KEY, b"", 7, lexicon()).phantom_names == 2**24 - 7

@@ -202,6 +202,37 @@ def test_a_reader_that_goes_away_changes_nothing(output: str, tmp_path: Path) ->
     assert "<failure" in report.read_text()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("lab", "list"),
+        ("lab", "list", "--habits"),
+        ("probes",),
+        ("suites",),
+        ("explain",),
+        ("explain", "oversize"),
+        ("plan", "https://nobody.invalid/v1", "--offline", "--context", "4096"),
+        ("--help",),
+    ],
+    ids=" ".join,
+)
+def test_a_list_whose_reader_goes_away_ends_quietly(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Never as a violation (1), and without a traceback."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [*COMMAND, *words],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        env=environment(tmp_path),
+        text=True,
+        timeout=GUARD_SECONDS,
+        check=False,
+    )
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (2, "")
+
+
 # what is printed
 
 

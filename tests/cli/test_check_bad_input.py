@@ -286,6 +286,8 @@ def test_a_model_that_repeats_nothing_is_no_pass(tmp_path: Path) -> None:
         (("check", "lab:healthy", "--context", "1" + "0" * 30), "not in the range"),
         (("check", "lab:healthy", "--deadline", "nan"), "deadline"),
         (("check", "lab:healthy", "--deadline", "inf"), "deadline"),
+        (("check", "lab:healthy", "--minutes", "nan"), "minutes"),
+        (("check", "lab:healthy", "--minutes", "inf"), "minutes"),
         (("check", "lab:healthy", "--concurrency", "0"), "not in the range"),
         (("check", "lab:healthy", "--report", "junit"), "is not FORMAT=FILE"),
         (("check", "lab:healthy", "--report", "pdf=x"), "one of: junit, json"),

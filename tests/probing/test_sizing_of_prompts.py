@@ -19,9 +19,8 @@ calibrations = st.builds(
 @settings(deadline=None, derandomize=True)
 def test_the_shape_of_a_length_has_that_length(calibration: Calibration, tokens: int) -> None:
     if tokens < calibration.base_tokens:
-        with pytest.raises(TooShort) as caught:
+        with pytest.raises(TooShort):
             calibration.shape(tokens)
-        assert caught.value.least_tokens == calibration.base_tokens
         return
     shape = calibration.shape(tokens)
     assert 0 <= shape.chapters <= MAX_CHAPTERS
