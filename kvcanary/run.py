@@ -5,7 +5,7 @@ import math
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,15 +31,17 @@ from kvcanary.deployment.target import Target
 from kvcanary.engines import openai
 from kvcanary.errors import KvcanaryError, UsageError
 from kvcanary.places import state_folder
+from kvcanary.probing.backoff import Backoff
 from kvcanary.probing.buying import NO_LIMIT, Budget
 from kvcanary.probing.client import Client
+from kvcanary.probing.courier import Limits
 from kvcanary.probing.endpoint import UNNAMED
 from kvcanary.probing.events import Listener, Silence
-from kvcanary.probing.grammar import Suite, load_probes, load_suite
+from kvcanary.probing.grammar import Probe, Suite, fingerprint, load_probes, load_suite
 from kvcanary.probing.identities import Identities
 from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.roles import MAX_VICTIMS, TENANTS
-from kvcanary.probing.runner import Limits, Runner
+from kvcanary.probing.runner import Runner
 from kvcanary.probing.sender import Sender
 from kvcanary.probing.stopped import Stopped
 from kvcanary.record.exchange import Exchange
@@ -128,8 +130,7 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
     if not 0 < options.deadline_seconds < math.inf:
         raise UsageError("--deadline takes a number of seconds above 0, and has an end.")
     suite = load_suite(options.suite)
-    if options.resume:
-        _same_run(options.resume.info, target, suite)
+    probes = load_probes(options.probes or suite.probes)
     site_key = options.site_key or load_or_create()
     now = time.time()
     identity = options.identity or new_identity(now)
@@ -153,12 +154,19 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
         context_tokens=target.context_tokens,
         concurrency=options.concurrency,
         deadline_seconds=options.deadline_seconds,
+        probes=tuple(probe.id for probe in probes),
+        grammar=fingerprint(suite, probes),
+        budget_tokens=options.budget.tokens,
+        budget_seconds=options.budget.seconds,
+        tokens_per_minute=options.budget.tokens_per_minute,
         contact=options.contact,
         waivers=target.waivers,
         replays=options.replays,
         tenants=tuple(tenant.name for tenant in cast.tenants),
         separation=identities.separation(),
     )
+    if options.resume:
+        _same_run(options.resume.info, info)
     with only_run(endpoint.base_url, state_folder() / "locks"), Journal(path) as journal:
         journal.append("info", info)
         codes = CodeMaker(site_key)
@@ -174,29 +182,59 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
                 listener=listener,
                 pacer=Pacer(options.budget.tokens_per_minute),
             )
-            await _send_all(sender, suite, target, options)
+            await _send_all(sender, suite, probes, target, options)
         if not options.only_plan:
             _conclude(journal, suite)
         journal.complete()
     return Result(journal.record, journal.written_path, journal.error)
 
 
-def _same_run(earlier: RunInfo, target: Target, suite: Suite) -> None:
+SAME = {
+    "target": "target",
+    "model": "model",
+    "suite": "suite",
+    "probes": "probes",
+    "api": "--api",
+    "stream": "--stream/--no-stream",
+    "context_tokens": "--context",
+    "concurrency": "--concurrency",
+    "deadline_seconds": "--deadline",
+    "budget_tokens": "--tokens",
+    "budget_seconds": "--minutes (seconds)",
+    "tokens_per_minute": "--tpm",
+    "contact": "--contact",
+    "tenants": "tenants",
+    "requires": "required claims",
+    "bound": "bound",
+}
+"""What two parts of one run have in common, by field of its info, in the words of the command line."""
+
+
+def _same_run(earlier: RunInfo, now: RunInfo) -> None:
     """A run goes on where it began, or its two parts would speak of different things."""
-    for what, was, now in (
-        ("target", earlier.target, target.name),
-        ("model", earlier.model, target.endpoint.model),
-        ("suite", earlier.suite, suite.id),
-        ("API", earlier.api, target.endpoint.api.value),
-        ("--context", earlier.context_tokens, target.context_tokens),
-    ):
-        if was != now:
+    for field_name, what in SAME.items():
+        was, given = getattr(earlier, field_name), getattr(now, field_name)
+        if was != given:
             raise UsageError(
-                f"The run to go on with had the {what} {was}, not {now}: give the same target and options."
+                f"The run to go on with had the {what} {_told(was)}, not {_told(given)}: give the same target "
+                "and options."
             )
+    if earlier.grammar != now.grammar:
+        raise UsageError(
+            "The run to go on with was made with another version of its suite or probes: they have been "
+            "edited since, or kvcanary is another."
+        )
 
 
-async def _send_all(sender: Sender, suite: Suite, target: Target, options: Options) -> None:
+def _told(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)
+
+
+async def _send_all(
+    sender: Sender, suite: Suite, probes: Sequence[Probe], target: Target, options: Options
+) -> None:
     journal = sender.journal
     try:
         sender.served = await _served(sender.client, options)
@@ -209,14 +247,17 @@ async def _send_all(sender: Sender, suite: Suite, target: Target, options: Optio
             options.deadline_seconds,
             _budget(suite, options.budget),
             suite.tokens,
-            suite.stop_on_leak,
+            suite.stop_when_proven,
             suite.bound,
         )
-        probes = load_probes(options.probes or suite.probes)
         meter = await make_meter(sender.client, facts, with_key=target.trust_discovered)
         if meter:
             journal.append("topology", meter.topology)
-        runner = Runner(sender, probes, facts, gauge, meter, limits)
+        backoff = None
+        if suite.pause_above is not None:
+            use = _pool_use(sender.client, facts, target.trust_discovered)
+            backoff = Backoff(use, suite.pause_above, sender.listener)
+        runner = Runner(sender, probes, facts, gauge, meter, limits, backoff)
         async with _sampled(sender, facts, target):
             await _drive(runner, journal, options)
         journal.append("facts_after", await _discover(sender.client, target, options))
@@ -305,5 +346,23 @@ def _gauge(
 
     async def read() -> int | None:
         return await used_tokens(client, decoders[0], with_key=trusted)
+
+    return read
+
+
+def _pool_use(client: Client, facts: Facts, trusted: bool) -> Callable[[], Awaitable[float | None]]:
+    """Reads how full the fullest pool is; None unless every worker tells."""
+
+    async def read() -> float | None:
+        workers = [w for w in facts.workers if w.pool_tokens]
+        if not workers or len(workers) < len(facts.workers):
+            return None
+        used = await asyncio.gather(*(used_tokens(client, w, with_key=trusted) for w in workers))
+        parts = [
+            None if tokens is None else tokens / (max(1, len(w.ranks)) * (w.pool_tokens or 1))
+            for w, tokens in zip(workers, used, strict=True)
+        ]
+        known = [part for part in parts if part is not None]
+        return max(known) if len(known) == len(parts) else None
 
     return read

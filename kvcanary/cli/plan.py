@@ -54,6 +54,7 @@ def _offline(connection: Connection, choices: Choices) -> "PlanNote":
     from kvcanary.deployment.facts import Facts
     from kvcanary.probing.buying import Budget, buy, plan_note, tokens_allowed
     from kvcanary.probing.grammar import load_probes, load_suite
+    from kvcanary.probing.overhead import after, decoy_tokens, estimated
     from kvcanary.probing.plan import make_plan
     from kvcanary.probing.sizing import ASSUMED
 
@@ -72,7 +73,10 @@ def _offline(connection: Connection, choices: Choices) -> "PlanNote":
         first_number=0,
         bound=suite.bound,
     )
-    return plan_note(buy(wanted, budget, ASSUMED), ASSUMED, budget)
+    before = estimated(ASSUMED, choices.context_tokens)
+    plan = buy(wanted, budget, ASSUMED, before.prompt_tokens + decoy_tokens(ASSUMED))
+    overhead = (before, *after(plan, ASSUMED, pairs=0, limit_known=False))
+    return plan_note(plan, ASSUMED, budget, overhead)
 
 
 def _print(note: "PlanNote", record: "RunRecord | None" = None) -> None:

@@ -22,9 +22,7 @@ def probes(files: tuple[str, ...]) -> int:
         console.print(Text(f"  looks for  {', '.join(probe.mechanism)}"), soft_wrap=True)
         console.print(Text(f"  why        {' '.join(probe.why.split())}"), soft_wrap=True)
         console.print(Text(f"  blind to   {' '.join(probe.blind_to.split())}"), soft_wrap=True)
-        console.print(
-            Text(f"  steps      {', '.join(s.group for s in probe.steps)}"), soft_wrap=True
-        )
+        console.print(Text(f"  steps      {', '.join(probe.groups)}"), soft_wrap=True)
         if probe.references:
             console.print(Text(f"  reports    {', '.join(probe.references)}"), soft_wrap=True)
     return 0

@@ -21,6 +21,10 @@ def suites(files: tuple[str, ...]) -> int:
         limits = [f"{suite.tokens} tokens"] if suite.tokens else []
         limits += [f"{suite.minutes:g} minutes"] if suite.minutes else []
         console.print(Text(f"  budget     {', '.join(limits) or 'no limit'}"))
-        if suite.stop_on_leak:
-            console.print(Text("  ends at the first leak"))
+        if suite.stop_when_proven:
+            console.print(Text("  ends as soon as a leak or corruption is proven"))
+        if suite.pause_above:
+            console.print(
+                Text(f"  waits while more than {suite.pause_above:.0%} of a pool is in use")
+            )
     return 0

@@ -13,12 +13,12 @@ from kvcanary.probing.lengths import evaluate
 from kvcanary.probing.plan import Plan, Planned, Stage
 from kvcanary.probing.sizing import Calibration
 from kvcanary.record.exchange import Purpose
-from kvcanary.record.run import PlanNote, StagePrice
+from kvcanary.record.run import Overhead, PlanNote, StagePrice
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run may spend on its plan; None: no limit. Confirmations of a loss come on top."""
+    """What a run may spend, all together; None: no limit."""
 
     tokens: int | None = None
     seconds: float | None = None
@@ -67,17 +67,20 @@ def price(exchanges: Sequence[Planned], in_flight: int, calibration: Calibration
     if calibration.first_token is None:
         return Price(tokens, None)
     prefill = sum(calibration.first_token.seconds(e.tokens) for e in exchanges)
-    output = sum(e.max_tokens for e in exchanges if e.purpose is not Purpose.FILL)
+    released = (Purpose.FILL, Purpose.DROPPED)
+    output = sum(e.max_tokens for e in exchanges if e.purpose not in released)
     decode = output * (calibration.output_token_seconds or 0.0) / max(1, in_flight)
     return Price(tokens, prefill + decode)
 
 
 def plan_price(plan: Plan, calibration: Calibration, budget: Budget) -> Price:
     """The whole plan, paced as the key allows."""
-    prices = [price(stage.exchanges, stage.in_flight, calibration) for stage in plan.stages]
+    sent = [stage for stage in plan.stages if stage.exchanges]
+    prices = [price(stage.exchanges, stage.in_flight, calibration) for stage in sent]
     tokens = sum(p.tokens for p in prices)
     known = [p.seconds for p in prices if p.seconds is not None]
-    seconds = sum(known) if len(known) == len(prices) else None
+    waits = sum(stage.wait.seconds for stage in plan.stages if stage.wait)
+    seconds = waits + sum(known) if len(known) == len(prices) else None
     if budget.tokens_per_minute:
         paced = 60.0 * charged(plan.exchanges) / budget.tokens_per_minute
         seconds = max(seconds or 0.0, paced)
@@ -85,12 +88,18 @@ def plan_price(plan: Plan, calibration: Calibration, budget: Budget) -> Price:
 
 
 def plan_note(
-    plan: Plan, calibration: Calibration, budget: Budget, first_number: int = 0
+    plan: Plan,
+    calibration: Calibration,
+    budget: Budget,
+    overhead: Sequence[Overhead],
+    first_number: int = 0,
 ) -> PlanNote:
-    """The plan as the record keeps it."""
+    """The plan as the record keeps it, with what is sent besides."""
     total = plan_price(plan, calibration, budget)
     stages = []
     for stage in plan.stages:
+        if stage.wait:
+            continue
         cost = price(stage.exchanges, stage.in_flight, calibration)
         stages.append(
             StagePrice(
@@ -109,28 +118,54 @@ def plan_note(
         prompt_tokens=total.tokens,
         seconds=total.seconds,
         skipped=plan.skipped,
+        overhead=tuple(overhead),
+        most_prompt_tokens=_most(plan, calibration, budget, overhead),
+        unmet=plan.unmet,
     )
+
+
+def _most(
+    plan: Plan, calibration: Calibration, budget: Budget, overhead: Sequence[Overhead]
+) -> int:
+    """What the run will not exceed: the budget, or stages and overhead at their most. What was sent before
+    there was a plan cannot be less than it is."""
+    stages = sum(at_most(e.tokens, calibration) for e in plan.exchanges)
+    most = stages + sum(o.most_prompt_tokens for o in overhead)
+    if budget.tokens is None:
+        return most
+    return min(most, max(budget.tokens, stages + sum(o.prompt_tokens for o in overhead[:1])))
+
+
+def at_most(tokens: int, calibration: Calibration) -> int:
+    """What the server may count for a prompt of this length: predictions are a little off."""
+    return tokens + calibration.uncertainty(tokens)
 
 
 def _serves(stage: Stage) -> str:
     """What a stage is bought for, in a few words."""
     if stage.hold:
         return "dirties the pool: isolation"
+    if any(e.purpose is Purpose.DROPPED for e in stage.exchanges):
+        return "reads what dropped prompts gave back"
     if any(e.purpose is Purpose.CONTROL for e in stage.exchanges):
         return "control of the other strata"
     return "ownership and isolation at this length"
 
 
-def buy(plan: Plan, budget: Budget, calibration: Calibration) -> Plan:
-    """The plan within the budget; what was not bought is said in ``skipped``."""
+def buy(plan: Plan, budget: Budget, calibration: Calibration, besides: int = 0) -> Plan:
+    """The plan within the budget; what was not bought is said in ``skipped``.
+
+    ``besides``: prompt tokens that are sent in any case, calibration and its like.
+    """
     bought: dict[int, list[Planned]] = {}
     notes: dict[str, str] = {}
     controls = {index for index, stage in enumerate(plan.stages) if _is_control(stage)}
     readers_bought = not any(
-        not stage.hold and index not in controls for index, stage in enumerate(plan.stages)
+        stage.exchanges and not stage.hold and index not in controls
+        for index, stage in enumerate(plan.stages)
     )
-    tokens, seconds = 0, 0.0
-    for item in _in_order(plan, _items(plan, calibration), budget):
+    tokens, seconds = besides, 0.0
+    for item in _in_order(plan, _items(plan, calibration), budget, besides):
         if item.stage in controls and not readers_bought:
             notes[plan.stages[item.stage].group] = "not bought: a control of nothing"
             continue
@@ -154,17 +189,20 @@ def buy(plan: Plan, budget: Budget, calibration: Calibration) -> Plan:
     stages, skipped = [], list(plan.skipped)
     for index, stage in enumerate(plan.stages):
         kept = tuple(e for e in stage.exchanges if e in bought.get(index, ()))
-        if kept:
+        if kept or stage.wait:
             stages.append(replace(stage, exchanges=kept))
-        missing = sum(e.purpose is not Purpose.BYSTANDER for e in stage.exchanges) - sum(
-            e.purpose is not Purpose.BYSTANDER for e in kept
-        )
+        missing = len(_wanted(stage.exchanges)) - len(_wanted(kept))
         if missing:
             skipped.append(f"{stage.group}: {missing} of its requests {notes[stage.group]}")
     return replace(plan, stages=tuple(stages), skipped=tuple(skipped))
 
 
-def _in_order(plan: Plan, items: Sequence[_Item], budget: Budget) -> list[_Item]:
+def _wanted(exchanges: Iterable[Planned]) -> list[Planned]:
+    """Those that tell something themselves: bystanders and what is dropped go with them."""
+    return [e for e in exchanges if e.purpose not in (Purpose.BYSTANDER, Purpose.DROPPED)]
+
+
+def _in_order(plan: Plan, items: Sequence[_Item], budget: Budget, besides: int) -> list[_Item]:
     """The most dangerous reader that can be paid for, the fill, a control; then danger per token."""
     first: dict[int, _Item] = {}
     for item in items:
@@ -172,7 +210,7 @@ def _in_order(plan: Plan, items: Sequence[_Item], budget: Budget) -> list[_Item]
     fills = [i for i in first.values() if plan.stages[i.stage].hold]
     controls = [i for i in first.values() if _is_control(plan.stages[i.stage])]
     readers = [i for i in first.values() if i not in fills and i not in controls]
-    readers = [i for i in readers if not _beyond(i.tokens, budget.tokens)]
+    readers = [i for i in readers if not _beyond(besides + i.tokens, budget.tokens)]
     readers.sort(key=lambda i: -i.danger)
     useful = [*readers[:1], *fills, *controls]
     rest = sorted((i for i in items if i not in useful), key=lambda i: -i.danger / max(1, i.tokens))
@@ -190,9 +228,10 @@ def _items(plan: Plan, calibration: Calibration) -> list[_Item]:
             items.append(_item(index, stage, stage.exchanges, stage.danger, calibration))
             continue
         beside = tuple(e for e in stage.exchanges if e.purpose is Purpose.BYSTANDER)
-        readers = [e for e in stage.exchanges if e.purpose is not Purpose.BYSTANDER]
-        for place, reader in enumerate(readers, start=1):
-            together = (reader, *beside) if place == 1 else (reader,)
+        dropped = [e for e in stage.exchanges if e.purpose is Purpose.DROPPED]
+        for place, reader in enumerate(_wanted(stage.exchanges), start=1):
+            before = dropped[place - 1 : place]
+            together = (*before, reader, *beside) if place == 1 else (*before, reader)
             items.append(_item(index, stage, together, stage.danger / place, calibration))
     return items
 
@@ -205,7 +244,8 @@ def _item(
     calibration: Calibration,
 ) -> _Item:
     cost = price(exchanges, stage.in_flight, calibration)
-    return _Item(index, exchanges, danger, cost.tokens, cost.seconds or 0.0)
+    tokens = sum(at_most(e.tokens, calibration) for e in exchanges)
+    return _Item(index, exchanges, danger, tokens, cost.seconds or 0.0)
 
 
 def _beyond(value: float, limit: float | None) -> bool:

@@ -1,7 +1,9 @@
 """Probes and suites as data: the models behind ``probes/*.yaml`` and ``suites/*.yaml``."""
 
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,7 +19,10 @@ from pydantic import (
 from kvcanary.data import data_path
 from kvcanary.errors import ConfigError
 from kvcanary.probing.lengths import evaluate
+from kvcanary.probing.mechanisms import Mechanism
+from kvcanary.probing.needs import Need
 from kvcanary.probing.yaml_file import load_yaml
+from kvcanary.record.exchange import Expectation
 from kvcanary.verdict.claims import ClaimName
 
 
@@ -46,7 +51,7 @@ def _as_text(value: object) -> object:
 Expression = Annotated[str, BeforeValidator(_as_text)]
 """A length expression: see ``kvcanary.probing.lengths``."""
 
-RESERVED = ("calibration", "decoys", "limits", "boundary", "bystanders")
+RESERVED = ("calibration", "decoys", "limits", "boundary", "bystanders", "dropped", "wait")
 """Strata that every run has besides its probes'."""
 _GROUP = re.compile("[a-z][a-z0-9-]{0,40}")
 
@@ -102,11 +107,79 @@ class Read(_Strict):
     """Send only when this is known and not 0."""
     bystanders: int = Field(default=0, ge=0, le=16)
     """Short honest requests of another tenant sent at the same time."""
+    expect: Expectation = Expectation.EITHER
+    """What has to become of them."""
 
     _check = field_validator("tokens", "when")(_checked)
 
 
-Step = Annotated[Fill | Read, Field(discriminator="do")]
+FIRST_TOKEN = "first token"  # noqa: S105 - a moment, not a secret
+_DURING_PREFILL = {"prefill": 0.5}
+
+
+def _drop_at(value: float | str) -> float | str:
+    if isinstance(value, str):
+        if value not in (FIRST_TOKEN, *_DURING_PREFILL):
+            raise ValueError(
+                f"`{value[:60]}` is no moment of a request{_nearest(value, (FIRST_TOKEN, *_DURING_PREFILL))} "
+                "(or a part of the first-token time: above 0, up to 2)"
+            )
+        return _DURING_PREFILL.get(value, value)
+    if not 0 < value <= 2:
+        raise ValueError("a part of the first-token time is above 0 and up to 2")
+    return value
+
+
+def _nearest(word: str, valid: Sequence[str]) -> str:
+    return f"; did you mean `{difflib.get_close_matches(word, valid, n=1, cutoff=0.0)[0]}`?"
+
+
+DropAt = Annotated[float | str, AfterValidator(_drop_at)]
+
+
+class Abort(_Strict):
+    """For each moment: let go of a prompt then, and at once read with another of the same length.
+
+    Pages that come back too early, or are still written to, are read by the second.
+    """
+
+    do: Literal["abort"]
+    group: Group
+    """Name of the stratum of the second ones."""
+    tokens: Expression
+    """Length of each prompt."""
+    at: tuple[DropAt, ...] = Field(default=(0.25, 0.5, 0.75, 1.0, FIRST_TOKEN), min_length=1)
+    """When to let go: parts of the first-token time that a prompt of this length is expected to take (above 0,
+    up to 2; `prefill` is 0.5), or `first token`."""
+    danger: float = Field(default=1.0, gt=0)
+    """Worth of its first answer beside the other steps, when a budget does not pay for all."""
+    when: Expression = "1"
+    """Send only when this is known and not 0."""
+    expect: Expectation = Expectation.EITHER
+    """What has to become of the second ones."""
+
+    _check = field_validator("tokens", "when")(_checked)
+
+
+class Wait(_Strict):
+    """Send nothing for a while."""
+
+    do: Literal["wait"]
+    seconds: float = Field(gt=0, le=3_600, allow_inf_nan=False)
+    """How long, at most."""
+    until: Literal["idle"] | None = None
+    """`idle`: no longer than until the decode pool is as good as empty, where its use can be read."""
+
+
+class Together(_Strict):
+    """Send several strata at the same time."""
+
+    do: Literal["together"]
+    steps: tuple[Annotated[Read | Abort, Field(discriminator="do")], ...] = Field(min_length=2)
+    """What is sent at the same time."""
+
+
+Step = Annotated[Fill | Read | Abort | Wait | Together, Field(discriminator="do")]
 
 
 class Probe(_Strict):
@@ -116,7 +189,7 @@ class Probe(_Strict):
     """Stable name."""
     title: str
     """One line: what is tested."""
-    mechanism: tuple[str, ...]
+    mechanism: tuple[Mechanism, ...] = Field(min_length=1)
     """Keys of the faults that it looks for."""
     why: str
     """What happens in a deployment that has the fault."""
@@ -124,6 +197,8 @@ class Probe(_Strict):
     """Public reports: S sgl-project/sglang, V vllm-project/vllm, D ai-dynamo/dynamo and so on."""
     blind_to: str
     """What it cannot see."""
+    needs: tuple[Need, ...] = ()
+    """What has to be so for it to say anything: else it is skipped, with the reason."""
     output: int = Field(default=160, ge=16, le=8_192)
     """Output budget of a reader, in tokens."""
     steps: tuple[Step, ...] = Field(min_length=1)
@@ -133,13 +208,27 @@ class Probe(_Strict):
     @classmethod
     def _one_kind_a_group(cls, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         kinds: dict[str, object] = {}
-        for step in steps:
+        for step in _flat(steps):
             kind = (step.do, isinstance(step, Read) and step.control)
             if kinds.setdefault(step.group, kind) != kind:
                 raise ValueError(
                     f"`{step.group}` is the stratum of steps that differ: give each a name of its own"
                 )
         return steps
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of its strata."""
+        return tuple(dict.fromkeys(step.group for step in _flat(self.steps)))
+
+
+def _flat(steps: Iterable[Step]) -> Iterator[Fill | Read | Abort]:
+    """Steps that have a stratum of their own."""
+    for step in steps:
+        if isinstance(step, Together):
+            yield from step.steps
+        elif not isinstance(step, Wait):
+            yield step
 
 
 class Suite(_Strict):
@@ -155,12 +244,14 @@ class Suite(_Strict):
     """Claims that have to pass: one that is inconclusive makes the run inconclusive."""
     tokens: Expression | None = None
     """Prompt tokens that its plan may send, as a length expression; default: no limit."""
-    minutes: float | None = Field(default=None, gt=0)
+    minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Minutes that its plan may take; default: no limit."""
     bound: float | None = Field(default=None, gt=0, lt=1)
     """Rate of bad answers that every stratum has to be below at 95 %: sets how many answers are bought."""
-    stop_on_leak: bool = False
-    """Whether the run ends at the first leak instead of finishing its plan."""
+    stop_when_proven: bool = False
+    """Whether the run ends as soon as a leak or corruption is proven, instead of finishing its plan."""
+    pause_above: float | None = Field(default=None, gt=0, lt=1, allow_inf_nan=False)
+    """Part of a pool in use above which no long prompt is sent: the run waits for room, for a while."""
 
     _check = field_validator("tokens")(_checked)
 
@@ -188,6 +279,12 @@ def load_suite(reference: str) -> Suite:
     return suite.model_copy(update={"probes": probes})
 
 
+def fingerprint(suite: Suite, probes: Sequence[Probe]) -> str:
+    """Whether two runs were told to do the same: of suite and probes as they were read."""
+    told = "\n".join(model.model_dump_json() for model in (suite, *probes))
+    return blake2b(told.encode(), digest_size=6).hexdigest()
+
+
 def shipped(folder: str) -> tuple[str, ...]:
     """Ids of what is shipped in ``probes`` or ``suites``."""
     return tuple(sorted(path.stem for path in data_path(folder).glob("*.yaml")))
@@ -199,7 +296,7 @@ def _find(folder: str, kind: str, reference: str) -> Path:
     known = shipped(folder)
     if reference not in known:
         raise ConfigError(
-            f"There is no {kind} `{reference}`. Shipped: {', '.join(known)}; "
+            f"There is no {kind} `{reference[:60]}`{_nearest(reference, known)} Shipped: {', '.join(known)}; "
             f"a {kind} of your own is given by its path."
         )
     return data_path(folder) / f"{reference}.yaml"

@@ -26,7 +26,15 @@ from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.roles import DECOY, SIMULATED, SOURCE_SHAPE, SWITCHES
 from kvcanary.probing.server_text import ServerText
 from kvcanary.probing.tracebacks import Unseen
-from kvcanary.record.exchange import DECOYS, Answerer, Exchange, Purpose, Recall, RefusalSeen
+from kvcanary.record.exchange import (
+    DECOYS,
+    Answerer,
+    Exchange,
+    Expectation,
+    Purpose,
+    Recall,
+    RefusalSeen,
+)
 from kvcanary.record.journal import Journal
 from kvcanary.record.run import RunRecord
 from kvcanary.record.scale import Scale
@@ -50,6 +58,9 @@ class Letter:
     max_tokens: int
     rank: int | None = None
     """DP rank to steer it to, where the router has it."""
+    drop_at: float | str | None = None
+    """When it is let go of: for the record."""
+    expected: Expectation = Expectation.EITHER
 
 
 @dataclass
@@ -223,6 +234,8 @@ class Sender:
             pad_words=prompt.shape.pad_words,
             asked=prompt.asked,
             max_tokens=letter.max_tokens,
+            drop_at=letter.drop_at,
+            expected=letter.expected,
             started_at=reply.started_at,
             outcome=reply.outcome.value,
             reason=reply.reason.value,

@@ -22,6 +22,8 @@ from kvcanary.record.simulation import Simulation
 PAGE_WORDS = 60
 """About as many words as a page of 64 tokens holds."""
 PAGES, LEAST_PAGES = 16, 4
+SIMULATIONS = 4
+"""Half of them with a question."""
 PAGE_ROOM = 90
 """Tokens that a page's words take at most, with room for a question."""
 OUTPUT = 128
@@ -32,15 +34,18 @@ LEAST_PHRASE = 6
 
 async def simulate(
     sender: Sender, numbers: Iterator[int], context_tokens: int, deadline_seconds: float
-) -> None:
-    """Send the simulated leaks and journal what was recognised in each answer.
+) -> tuple[Simulation, ...]:
+    """Send the simulated leaks, journal and return what was recognised in each answer.
 
-    Nothing is sent where the context has no room for ``LEAST_PAGES``.
+    Nothing is sent where the context has no room for ``LEAST_PAGES``, and nothing more to a server that does
+    not answer in time.
     """
+    done: list[Simulation] = []
     pages = min(PAGES, (context_tokens - OUTPUT) // PAGE_ROOM)
     if pages < LEAST_PAGES:
-        return
-    for with_question in (False, True, False, True):
+        return ()
+    for again in range(SIMULATIONS):
+        with_question = bool(again % 2)
         number, planted = next(numbers), next(numbers)
         source = sender.prompt(planted, SIMULATED, SOURCE_SHAPE, Position.END)
         text = _fragments(source, pages, seed=number)
@@ -63,15 +68,18 @@ async def simulate(
         answered = reply.outcome is Outcome.ANSWERED
         with Unseen():
             seen = sender.recogniser.read(joined(reply.texts)) if answered else Sightings()
-        sender.journal.append(
-            "simulation",
-            Simulation(
-                number=number,
-                with_question=with_question,
-                answered=answered,
-                surfaced=tuple(_forms(seen, source)),
-            ),
+        simulation = Simulation(
+            number=number,
+            with_question=with_question,
+            answered=answered,
+            surfaced=tuple(_forms(seen, source)),
+            prompt_tokens=reply.prompt_tokens or 2 * len(text.split()),
         )
+        sender.journal.append("simulation", simulation)
+        done.append(simulation)
+        if reply.outcome is Outcome.HUNG:
+            break
+    return tuple(done)
 
 
 def _fragments(source: CanaryPrompt, count: int, seed: int) -> str:

@@ -34,6 +34,15 @@ class FirstToken(Recorded):
         """First-token time of a prompt at most, by the upper end of the interval: a price to count on."""
         return max(0.0, self.base_seconds) + self.high_per_token_seconds * tokens
 
+    def expected_seconds(self, tokens: int) -> float:
+        """First-token time of a prompt as the line has it."""
+        return max(0.0, self.base_seconds + self.per_token_seconds * tokens)
+
+    def most_seconds(self, tokens: int) -> float:
+        """However its cost grows: attention makes prefill at worst quadratic in the length, and a line
+        through short prompts shows nothing of that."""
+        return self.seconds(tokens) * max(1.0, tokens / self.longest_tokens)
+
 
 class FormCount(Recorded):
     """How often a form of the prompt's own text came back in calibration's answers."""

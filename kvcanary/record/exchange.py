@@ -21,6 +21,8 @@ class Purpose(StrEnum):
     BYSTANDER = "bystander"
     LADDER = "ladder"
     """Sent to find a limit or a boundary: searched for foreign text, not judged for ownership."""
+    DROPPED = "dropped"
+    """Let go of on purpose while it was being computed: what it held goes back to the pool early."""
 
 
 DECOYS = (Purpose.DECOY_BEFORE, Purpose.DECOY_AFTER)
@@ -33,6 +35,14 @@ class Recall(StrEnum):
     LOST = "lost"
     NOT_READ = "not read"
     """No complete answer came, or it ended inside its reasoning."""
+
+
+class Expectation(StrEnum):
+    """Which outcome a step of a probe expects. Others have findings of their own."""
+
+    EITHER = "either"
+    ANSWERED = "answered"
+    REFUSED = "refused"
 
 
 class Form(StrEnum):
@@ -126,6 +136,11 @@ class Exchange(Recorded):
     asked: Position
     """Where the label stands that the prompt asks for."""
     max_tokens: int
+    drop_at: float | str | None = None
+    """When it was to be let go of: at this part of the first-token time expected of it, or at its
+    ``first token``. When it was: ``total_seconds``."""
+    expected: Expectation = Expectation.EITHER
+    """What its probe expects to become of it."""
     started_at: float
     """Unix time, seconds."""
     outcome: str

@@ -39,6 +39,13 @@ class RunInfo(Recorded):
     context_tokens: int | None
     concurrency: int
     deadline_seconds: float
+    probes: tuple[str, ...] = ()
+    """Ids of its probes."""
+    grammar: str = ""
+    """Fingerprint of suite and probes as they were read."""
+    budget_tokens: int | None = None
+    budget_seconds: float | None = None
+    tokens_per_minute: int | None = None
     contact: str
     waivers: tuple[Waiver, ...] = ()
     replays: str | None = None
@@ -61,6 +68,26 @@ class StagePrice(Recorded):
     """None where calibration could not time anything."""
 
 
+class Overhead(Recorded):
+    """What is sent besides the stages: ``requests`` and ``prompt_tokens`` as expected, and the most."""
+
+    what: str
+    requests: int
+    prompt_tokens: int
+    most_requests: int
+    most_prompt_tokens: int
+
+
+class UnmetNeed(Recorded):
+    """A probe that could not be run here."""
+
+    probe: str
+    need: str
+    reason: str
+    applicable: bool
+    """Whether it would have something to test: if so, what it supports stays inconclusive."""
+
+
 class PlanNote(Recorded):
     """What was planned, what that costs, and what was left out and why."""
 
@@ -71,6 +98,16 @@ class PlanNote(Recorded):
     prompt_tokens: int
     seconds: float | None
     skipped: tuple[str, ...]
+    overhead: tuple[Overhead, ...] = ()
+    """Sent besides the stages."""
+    most_prompt_tokens: int | None = None
+    """No more than this is sent, all together; None where nobody could be asked."""
+    unmet: tuple[UnmetNeed, ...] = ()
+
+    @property
+    def all_prompt_tokens(self) -> int:
+        """As expected, overhead included."""
+        return self.prompt_tokens + sum(o.prompt_tokens for o in self.overhead)
 
 
 class HighWater(Recorded):

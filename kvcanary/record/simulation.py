@@ -11,6 +11,8 @@ class Simulation(Recorded):
     with_question: bool
     answered: bool
     surfaced: tuple[Form, ...]
+    prompt_tokens: int = 0
+    """As the server counted it, else as estimated: its price."""
 
     @property
     def recognised(self) -> bool:

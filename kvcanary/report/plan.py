@@ -22,11 +22,12 @@ def print_plan(console: Console, note: PlanNote, record: RunRecord | None) -> No
     print_table(console, rows)
     console.print(
         Text(
-            f"\n{note.requests} requests, {note.prompt_tokens:,} prompt tokens, "
-            f"time {_duration(note.seconds)}; each loss of a label is sent again up to 4 times on top."
+            f"\n{note.requests} requests, {note.prompt_tokens:,} prompt tokens, time {_duration(note.seconds)}"
         ),
         soft_wrap=True,
     )
+    if note.overhead:
+        _print_overhead(console, note)
     for skipped in note.skipped:
         console.print(Text(f"not in it: {skipped}", "yellow"), soft_wrap=True)
     calibration = record.calibration if record else None
@@ -44,6 +45,27 @@ def print_plan(console: Console, note: PlanNote, record: RunRecord | None) -> No
             ),
             soft_wrap=True,
         )
+
+
+def _print_overhead(console: Console, note: PlanNote) -> None:
+    rows = table("besides", ">requests", ">at most", ">tokens", ">at most")
+    for line in note.overhead:
+        rows.add_row(
+            f"  {line.what}",
+            str(line.requests),
+            str(line.most_requests),
+            f"{line.prompt_tokens:,}",
+            f"{line.most_prompt_tokens:,}",
+        )
+    print_table(console, rows)
+    most = note.most_prompt_tokens
+    console.print(
+        Text(
+            f"\nall together about {note.all_prompt_tokens:,} prompt tokens"
+            + ("" if most is None else f"; never more than {most:,}")
+        ),
+        soft_wrap=True,
+    )
 
 
 def _duration(seconds: float | None) -> str:

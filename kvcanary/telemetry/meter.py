@@ -185,7 +185,9 @@ def _ranks(
     for worker in workers:
         if worker.role in (role, Role.UNIFIED):
             counters = reading.get(worker.url)
-            if counters is None:
+            if counters is None and len(worker.ranks) > 1:
+                yield from (f"{names[worker.url]}.{r.rank}" for r in worker.ranks)
+            elif counters is None:
                 yield names[worker.url]
             else:
                 yield from (

@@ -10,6 +10,7 @@ from kvcanary.detect import (
     bystanders,
     cached,
     capacity,
+    expectation,
     first_token,
     foreign,
     handoff,
@@ -122,6 +123,7 @@ def _findings(record: RunRecord) -> tuple[Finding, ...]:
         if not any(f.severity is Severity.CAPACITY for f in found):
             found += capacity.refused_within_promise(exchanges, facts)
         found += refusal.findings(exchanges, facts)
+    found += expectation.findings(exchanges)
     found += accounting.findings(exchanges)
     found += handoff.findings(record.windows, exchanges, facts)
     found += identity.findings(exchanges, facts, record.facts_after)
@@ -187,6 +189,14 @@ class _State:
         )
         return changed.title if changed else None
 
+    def _skipped(self) -> str | None:
+        """A probe whose needs were not met has tested nothing, though there was something to test."""
+        plan = self._record.plan
+        for missing in plan.unmet if plan else ():
+            if missing.applicable:
+                return f"the probe `{missing.probe}` was not run: it needs {missing.need}, and {missing.reason}"
+        return None
+
     def ownership(self) -> tuple[Status, str]:
         failed = self._failed(ClaimName.OWNERSHIP)
         if failed:
@@ -204,7 +214,7 @@ class _State:
             return Status.INCONCLUSIVE, self._nothing_measured()
         if unmeasured:
             return Status.INCONCLUSIVE, f"not all strata could be measured: {', '.join(unmeasured)}"
-        if unknown := self._unmet() or self._unshown():
+        if unknown := self._skipped() or self._unmet() or self._unshown():
             return Status.INCONCLUSIVE, unknown
         if short := self._bound_missed(measured):
             return Status.INCONCLUSIVE, short
@@ -256,7 +266,7 @@ class _State:
                 f"{len(topology.pairs)} pairs of workers may serve a request, and which were met cannot be "
                 "seen: let kvcanary read every worker's /metrics"
             )
-        for stratum in self._strata:
+        for stratum in (s for s in self._strata if s.purpose == "reader"):
             missing = [p.pair for p in stratum.pairs if p.lost == p.measured]
             if missing:
                 met = len(stratum.pairs) - len(missing)
@@ -316,8 +326,8 @@ class _State:
         judged = [e for e in self._record.exchanges if e.answer_characters]
         if not self._long_ones_tested() and not any(e.purpose is Purpose.READER for e in judged):
             return Status.INCONCLUSIVE, self._nothing_measured()
-        if unmet := self._unmet():
-            return Status.INCONCLUSIVE, unmet
+        if unknown := self._skipped() or self._unmet():
+            return Status.INCONCLUSIVE, unknown
         exposed = [
             s for s in self._strata if s.purpose in ("reader", "control") and s.exposed_tokens
         ]

@@ -26,8 +26,9 @@ def strata_of(record: RunRecord, found: Sequence[Finding]) -> tuple[Stratum, ...
         leaking = {n for f in found if f.severity is Severity.LEAK for n in f.exchanges}
         foreign_answers = sum(e.number in leaking for e in members)
         bad = max(lost, min(foreign_answers, measured))
-        pairs = _pairs(record, group) if members[0].purpose is Purpose.READER else ()
-        bounds = [upper_bound(p.lost, p.measured) for p in pairs if p.measured]
+        pairs = _pairs(record, group)
+        reader = members[0].purpose is Purpose.READER
+        bounds = [upper_bound(p.lost, p.measured) for p in pairs if p.measured and reader]
         lengths = [e.length_tokens for e in members]
         exposure = exposure_of(record, members)
         strata.append(

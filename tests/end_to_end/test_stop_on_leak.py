@@ -18,7 +18,7 @@ async def _check(folder: Path, stop: bool) -> RunRecord:
     suite = folder / "suite.yaml"
     suite.write_text(
         "id: mine\ntitle: Mine\nprobes: [oversize]\nrequires: [ownership]\n"
-        f"stop_on_leak: {str(stop).lower()}\n"
+        f"stop_when_proven: {str(stop).lower()}\n"
     )
     async with Lab(scenario_named("glm-5.3").scaled(context_tokens=CONTEXT)) as lab:
         options = Options(

@@ -173,7 +173,7 @@ def test_the_incident_s_least_useful_plan() -> None:
     bought = buy(wanted, Budget(tokens=3_000_000), TIMED)
     assert {"victims", "window"} <= {s.group for s in bought.stages}
     assert bought.tokens <= 3_000_000
-    note = plan_note(bought, TIMED, NO_LIMIT)
+    note = plan_note(bought, TIMED, NO_LIMIT, ())
     assert note.prompt_tokens == bought.tokens
     assert note.requests == len(bought.exchanges)
     assert sum(s.prompt_tokens for s in note.stages) == note.prompt_tokens

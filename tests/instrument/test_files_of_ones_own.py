@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kvcanary.errors import ConfigError
-from kvcanary.probing.grammar import load_probe, load_probes, load_suite
+from kvcanary.probing.grammar import Read, load_probe, load_probes, load_suite
 from kvcanary.record.journal import load
 from kvcanary.verdict.claims import ClaimName
 from tests.cli.command import kvcanary
@@ -139,8 +139,8 @@ def test_a_mistake_in_a_probe(old: str, new: str, said: str, tmp_path: Path) -> 
         ),
         (
             "tokens: 9 * context",
-            "stop_on_leek: true",
-            "mine.yaml:5:1: stop_on_leek: there is no such key; did you mean `stop_on_leak`?",
+            "stop_when_proved: true",
+            "mine.yaml:5:1: stop_when_proved: there is no such key; did you mean `stop_when_proven`?",
         ),
     ],
 )
@@ -185,13 +185,17 @@ def test_anchors_that_stay_small_are_fine(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(PROBE.replace("tokens: min", "tokens: &long min").replace("700", "*long"))
     one, two = load_probe(str(path)).steps
+    assert isinstance(one, Read)
+    assert isinstance(two, Read)
     assert one.tokens == two.tokens
 
 
 def test_a_plain_number_is_a_length(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(PROBE)
-    assert load_probe(str(path)).steps[1].tokens == "700"
+    step = load_probe(str(path)).steps[1]
+    assert isinstance(step, Read)
+    assert step.tokens == "700"
 
 
 def test_a_suite_s_probes_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

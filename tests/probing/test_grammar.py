@@ -12,7 +12,7 @@ from kvcanary.probing.grammar import load_probe, load_suite, shipped
 PROBE = """\
 id: mine
 title: A probe
-mechanism: [x]
+mechanism: [slot-reuse]
 why: because
 blind_to: much
 steps:
@@ -38,7 +38,7 @@ def complaint(tmp_path: Path, text: str) -> str:
 def test_a_probe_of_one_s_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(PROBE)
-    assert [step.group for step in load_probe(str(path)).steps] == ["victims", "edge"]
+    assert load_probe(str(path)).groups == ("victims", "edge")
 
 
 def test_everything_that_is_shipped_loads() -> None:

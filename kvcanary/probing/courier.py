@@ -1,0 +1,149 @@
+"""Takes planned requests to the sender: shape, price, room, deadline, and whether it is time to end."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kvcanary.detect import foreign, ownership
+from kvcanary.probing.backoff import Backoff
+from kvcanary.probing.buying import NO_LIMIT, Budget
+from kvcanary.probing.client import Client
+from kvcanary.probing.deadlines import deadline_seconds
+from kvcanary.probing.plan import Planned
+from kvcanary.probing.sender import Letter, Sender
+from kvcanary.probing.sizing import Calibration, TooShort
+from kvcanary.probing.stopped import Stopped
+from kvcanary.record.exchange import Exchange, Purpose
+from kvcanary.telemetry.meter import Meter
+from kvcanary.verdict.findings import Severity
+
+PROVEN = (
+    "a leak or corruption was proven, and this suite ends there: more requests would only read more "
+    "of other people's pages"
+)
+_SHORT = (Purpose.BYSTANDER, Purpose.FILL)
+"""Never waits for room by itself: a victim's stage has waited before any of them was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may use."""
+
+    concurrency: int
+    deadline_seconds: float
+    """Longest wait for one request, whatever its length."""
+    budget: Budget = NO_LIMIT
+    suite_tokens: str | None = None
+    """The suite's own limit of tokens, as a length expression: holds where the budget has none."""
+    stop_when_proven: bool = False
+    bound: float | None = None
+    """Rate of bad answers that each stratum has to be shown to stay below."""
+
+
+class Courier:
+    """Sends what was planned, one request at a time or many at once."""
+
+    def __init__(self, sender: Sender, limits: Limits, backoff: Backoff | None) -> None:
+        self.sender, self.limits, self._backoff = sender, limits, backoff
+        self.calibration: Calibration | None = None
+        self.most_tokens: int | None = None
+        """No more prompt tokens than this are sent, what came before the plan included; None: no limit."""
+        self.besides_tokens = 0
+        """Sent and not among the exchanges: simulated leaks."""
+        self.kept_tokens = 0
+        """Set aside for the decoys at the end."""
+        self.queued: tuple[int, ...] = ()
+        """Lengths of the prompts that may be computed at the same time as the next ones."""
+        self.enough = asyncio.Event()
+        """Set when the run has to end: what is in flight is let go of, and nothing more is begun."""
+        self._why = ""
+
+    @property
+    def exchanges(self) -> Sequence[Exchange]:
+        """All that is over."""
+        return self.sender.exchanges
+
+    def affords(self, tokens: int) -> bool:
+        """Whether there is room for prompts that the plan does not name."""
+        if self.most_tokens is None:
+            return True
+        spent = self.besides_tokens + sum(e.length_tokens for e in self.exchanges)
+        margin = self.calibration.uncertainty(tokens) if self.calibration else 0
+        return spent + tokens + margin + self.kept_tokens <= self.most_tokens
+
+    async def room(self) -> None:
+        """Wait while others need the pool; the run ends when that takes too long."""
+        try:
+            if self._backoff:
+                await self._backoff.wait()
+        except Stopped as stopped:
+            self._end(str(stopped))
+
+    def _end(self, why: str) -> None:
+        self._why = self._why or why
+        self.enough.set()
+
+    def raise_if_enough(self) -> None:
+        """Raises Stopped where the run has to end: a proof, or no room."""
+        if self.enough.is_set():
+            raise Stopped(self._why)
+
+    async def send(
+        self,
+        planned: Planned,
+        *,
+        client: Client | None = None,
+        on_first_token: Callable[[], None] | None = None,
+        release: asyncio.Event | None = None,
+        meter: Meter | None = None,
+    ) -> Exchange | None:
+        """Shape the prompt with what is known by now, send it, and learn from what the server counted.
+
+        None where it was not sent: no room for a canary prompt, or the run ends. ``release``: where it is not
+        given, the run's own end lets go of it.
+        """
+        assert self.calibration is not None  # noqa: S101 - nothing is planned before it
+        try:
+            shape = planned.shape or self.calibration.shape(planned.tokens)
+        except TooShort:
+            return None
+        if planned.purpose not in _SHORT:
+            await self.room()
+        if self.enough.is_set():
+            return None
+        letter = Letter(
+            self.sender.prompt(planned.number, planned.tenant, shape, planned.asked),
+            planned.probe,
+            planned.group,
+            planned.purpose,
+            self.calibration.predict(shape),
+            planned.max_tokens,
+            planned.rank,
+            planned.drop_at,
+            planned.expected,
+        )
+        exchange = await self.sender.send(
+            letter,
+            deadline_seconds(
+                self.calibration,
+                (planned.tokens, *self.queued),
+                planned.max_tokens,
+                self.limits.deadline_seconds,
+            ),
+            client=client,
+            on_first_token=on_first_token,
+            release=release or self.enough,
+            meter=meter,
+        )
+        if exchange.answered and exchange.prompt_tokens:
+            self.calibration = self.calibration.refit(shape, exchange.prompt_tokens)
+        if self.limits.stop_when_proven and self._proven():
+            self._end(PROVEN)
+        return exchange
+
+    def _proven(self) -> bool:
+        """A leak, or corruption that was confirmed with fresh text."""
+        found = foreign.findings(self.exchanges, self.sender.scale())
+        return any(f.severity is Severity.LEAK for f in found) or any(
+            group.condemned for group in ownership.measure(self.exchanges)
+        )
