@@ -359,7 +359,7 @@ def _pool_use(client: Client, facts: Facts, trusted: bool) -> Callable[[], Await
             return None
         used = await asyncio.gather(*(used_tokens(client, w, with_key=trusted) for w in workers))
         parts = [
-            None if tokens is None else tokens / (max(1, len(w.ranks)) * (w.pool_tokens or 1))
+            None if tokens is None else tokens / (w.pools * (w.pool_tokens or 1))
             for w, tokens in zip(workers, used, strict=True)
         ]
         known = [part for part in parts if part is not None]

@@ -73,7 +73,7 @@ def _offline(connection: Connection, choices: Choices) -> "PlanNote":
         first_number=0,
         bound=suite.bound,
     )
-    before = estimated(ASSUMED, choices.context_tokens)
+    before = estimated(ASSUMED, connection.context_tokens)
     plan = buy(wanted, budget, ASSUMED, before.prompt_tokens + decoy_tokens(ASSUMED))
     overhead = (before, *after(plan, ASSUMED, pairs=0, limit_known=False))
     return plan_note(plan, ASSUMED, budget, overhead)

@@ -123,6 +123,7 @@ class Runner:
             streaming=self._sender.client.endpoint.stream,
             pairs=len(topology.pairs) if topology else None,
             counted=topology is not None and topology.visible,
+            keys=self._sender.identities.separation().keys,
         )
         return make_plan(
             self._probes,

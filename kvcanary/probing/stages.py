@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
-from itertools import groupby
 
 from kvcanary.probing.accounts import Accounts
 from kvcanary.probing.client import Client
@@ -180,10 +179,14 @@ class Stages:
                 if wait.until is None or self._gauge is None or self._pool_tokens is None:
                     await self._courier.enough.wait()
                     return
-                while (used := await self._gauge()) is None or used > IDLE * self._pool_tokens:
-                    await asyncio.sleep(POLL_SECONDS)
+                while not await self._idle(self._gauge, self._pool_tokens):  # noqa: ASYNC110
+                    await asyncio.sleep(POLL_SECONDS)  # a gauge tells when it is asked
         except TimeoutError:
             return
+
+    async def _idle(self, gauge: PoolGauge, pool_tokens: int) -> bool:
+        used = await gauge()
+        return used is not None and used <= IDLE * pool_tokens
 
     def _streaming(self) -> Client:
         """Without a stream nobody can say when decoding has begun."""
@@ -222,8 +225,11 @@ def _at_once(stage: Stage) -> tuple[int, ...]:
 def batches(stages: Sequence[Stage]) -> tuple[tuple[Stage, ...], ...]:
     """Neighbours that belong together; every other stage by itself."""
     found: list[tuple[Stage, ...]] = []
-    for word, members in groupby(stages, key=lambda stage: stage.together):
-        found += [(stage,) for stage in members] if word is None else [tuple(members)]
+    for stage in stages:
+        if stage.together is not None and found and found[-1][0].together == stage.together:
+            found[-1] = (*found[-1], stage)
+        else:
+            found.append((stage,))
     return tuple(found)
 
 

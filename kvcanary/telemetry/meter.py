@@ -185,8 +185,8 @@ def _ranks(
     for worker in workers:
         if worker.role in (role, Role.UNIFIED):
             counters = reading.get(worker.url)
-            if counters is None and len(worker.ranks) > 1:
-                yield from (f"{names[worker.url]}.{r.rank}" for r in worker.ranks)
+            if counters is None and worker.pools > 1:
+                yield from (f"{names[worker.url]}.{rank}" for rank in range(worker.pools))
             elif counters is None:
                 yield names[worker.url]
             else:
