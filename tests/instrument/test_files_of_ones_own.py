@@ -86,7 +86,11 @@ def complaint(folder: Path, text: str, *, suite: bool = False) -> str:
         ),
         ("output: 96", "output: 96.5", "mine.yaml:6:1: output: input should be a valid integer"),
         ("[slot-reuse]", "slot-reuse", "mine.yaml:3:1: mechanism: a list is needed"),
-        ("[slot-reuse]", "[1]", "mine.yaml:3:13: mechanism.0: input should be a valid string"),
+        (
+            "[slot-reuse]",
+            "[1]",
+            "mine.yaml:3:13: mechanism.0: `1` is not one of them; did you mean",
+        ),
         (
             "group: thousand",
             "group: calibration",
