@@ -1,9 +1,11 @@
 """What every OpenAI-compatible front door tells: ``/v1/models``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-MAX_NAME = 256
+from kvcanary.engines.documents import Documents, Want, entries, fields, name, positive
+
+MODELS = Want("/v1/models")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +20,10 @@ class Model:
 
 def models(document: object) -> tuple[Model, ...]:
     """The served models, LoRA cards and others without a length included."""
-    data = document.get("data") if isinstance(document, Mapping) else None
-    if not isinstance(data, Sequence) or isinstance(data, str):
-        return ()
+    cards = map(fields, entries(fields(document).get("data")))
+    named = ((name(card.get("id")), card) for card in cards)
     return tuple(
-        Model(entry["id"], _length(entry.get("max_model_len")), _root(entry))
-        for entry in data
-        if isinstance(entry, Mapping) and _is_name(entry.get("id"))
+        Model(n, positive(card.get("max_model_len")), name(card.get("root"))) for n, card in named if n
     )
 
 
@@ -38,16 +37,18 @@ def others(served: Sequence[Model], asked: str) -> frozenset[str]:
     )
 
 
-def _root(entry: Mapping[object, object]) -> str | None:
-    root = entry.get("root")
-    return root if _is_name(root) else None  # type: ignore[return-value]
+def context_of(documents: Documents) -> int | None:
+    """The least ``max_model_len`` of a server's models."""
+    lengths = [m.context_tokens for m in models(documents.value(MODELS)) if m.context_tokens]
+    return min(lengths, default=None)
 
 
-def _is_name(value: object) -> bool:
-    """What a model may be called: text that a terminal shows and a request can repeat."""
-    return isinstance(value, str) and 0 < len(value) <= MAX_NAME and value.isprintable()
+def first_name(documents: Documents) -> str | None:
+    """The name of its first model."""
+    return next((model.name for model in models(documents.value(MODELS))), None)
 
 
-def _length(value: object) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and 0 < value < 1 << 53 else None  # type: ignore[operator,return-value]
+def owners(documents: Documents) -> frozenset[str]:
+    """Who the models are said to be owned by: most engines write their own name there."""
+    cards = map(fields, entries(documents.fields(MODELS).get("data")))
+    return frozenset(owner for card in cards if (owner := name(card.get("owned_by"))))
