@@ -5,7 +5,7 @@ import math
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,9 +23,9 @@ from kvcanary.deployment.discovery import (
     discover,
     model_list,
     raise_unless_asked,
-    used_tokens,
 )
-from kvcanary.deployment.facts import Facts, Role
+from kvcanary.deployment.facts import Facts
+from kvcanary.deployment.gauge import fullest_pool, make_gauge
 from kvcanary.deployment.lock import only_run
 from kvcanary.deployment.target import Target
 from kvcanary.engines import openai
@@ -239,9 +239,13 @@ async def _send_all(
     try:
         sender.served = await _served(sender.client, options)
         earlier = options.resume
-        facts = (earlier and earlier.facts) or await _discover(sender.client, target, options)
+        facts = (earlier and earlier.facts) or await _discover(
+            sender.client, target, options, sender.writer.site_key
+        )
         journal.append("facts", facts)
-        gauge = _gauge(sender.client, facts, target.trust_discovered)
+        gauge = make_gauge(
+            sender.client, facts, target.workers, trust_discovered=target.trust_discovered
+        )
         limits = Limits(
             options.concurrency,
             options.deadline_seconds,
@@ -255,12 +259,16 @@ async def _send_all(
             journal.append("topology", meter.topology)
         backoff = None
         if suite.pause_above is not None:
-            use = _pool_use(sender.client, facts, target.trust_discovered)
+            use = fullest_pool(
+                sender.client, facts, target.workers, trust_discovered=target.trust_discovered
+            )
             backoff = Backoff(use, suite.pause_above, sender.listener)
         runner = Runner(sender, probes, facts, gauge, meter, limits, backoff)
         async with _sampled(sender, facts, target):
             await _drive(runner, journal, options)
-        journal.append("facts_after", await _discover(sender.client, target, options))
+        journal.append(
+            "facts_after", await _discover(sender.client, target, options, sender.writer.site_key)
+        )
     except Stopped as stopped:
         journal.append("stopped", str(stopped))
     except KvcanaryError as error:
@@ -311,12 +319,14 @@ async def _served(client: Client, options: Options) -> tuple[openai.Model, ...] 
     return openai.models(listing.value) or None
 
 
-async def _discover(client: Client, target: Target, options: Options) -> Facts:
+async def _discover(client: Client, target: Target, options: Options, site_key: SiteKey) -> Facts:
     facts = await discover(
         client,
         target.context_tokens,
         context_source=target.context_source,
         trust_discovered=target.trust_discovered,
+        workers=target.workers,
+        site_key=site_key,
         deadline_seconds=min(METADATA_SECONDS, options.deadline_seconds),
     )
     return facts.model_copy(update={"output_tokens": target.output_tokens})
@@ -334,35 +344,3 @@ def _conclude(journal: Journal, suite: Suite) -> None:
     for finding in judged.findings:
         journal.append("finding", finding)
     journal.append("verdict", judged.verdict)
-
-
-def _gauge(
-    client: Client, facts: Facts, trusted: bool
-) -> Callable[[], Awaitable[int | None]] | None:
-    """Reads the decode pool's use where one decode worker tells it."""
-    decoders = [w for w in facts.workers if w.role in (Role.DECODE, Role.UNIFIED)]
-    if len(decoders) != 1 or decoders[0].engine != "sglang":
-        return None
-
-    async def read() -> int | None:
-        return await used_tokens(client, decoders[0], with_key=trusted)
-
-    return read
-
-
-def _pool_use(client: Client, facts: Facts, trusted: bool) -> Callable[[], Awaitable[float | None]]:
-    """Reads how full the fullest pool is; None unless every worker tells."""
-
-    async def read() -> float | None:
-        workers = [w for w in facts.workers if w.pool_tokens]
-        if not workers or len(workers) < len(facts.workers):
-            return None
-        used = await asyncio.gather(*(used_tokens(client, w, with_key=trusted) for w in workers))
-        parts = [
-            None if tokens is None else tokens / (w.pools * (w.pool_tokens or 1))
-            for w, tokens in zip(workers, used, strict=True)
-        ]
-        known = [part for part in parts if part is not None]
-        return max(known) if len(known) == len(parts) else None
-
-    return read

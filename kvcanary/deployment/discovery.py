@@ -1,25 +1,31 @@
 """From a front door to the facts: what it serves, which workers stand behind it, what they hold."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
+from kvcanary.canary.sitekey import SiteKey
+from kvcanary.deployment import routers
+from kvcanary.deployment.asking import Answers, Asker, together
 from kvcanary.deployment.facts import Facts, Role, Worker
-from kvcanary.engines import openai, sglang
+from kvcanary.deployment.routers import Listed, Listing
+from kvcanary.deployment.target import KnownWorker
+from kvcanary.engines import catalogue, openai, trtllm
+from kvcanary.engines.documents import Documents
+from kvcanary.engines.fingerprint import fingerprint
 from kvcanary.errors import Unauthorized, Unreachable
 from kvcanary.probing.client import Client, JsonReply
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.outcome import Reason
 
-MAX_WORKERS = 256
 METADATA_SECONDS = 5.0
 """Longest wait for one metadata document."""
+DOCUMENTS_DEEP = 6
+"""The whole of the workers may take so many times as long as one document: they are asked in parallel."""
 NO_WORKER = (
-    "No worker could be discovered: the front door lists none (/workers) and is none itself "
-    "(/server_info)."
+    "No worker could be discovered: the front door lists none (/workers, /list_workers, /health) and is none "
+    "itself (/server_info, /props, /info, /metrics). Name them in a deployment file."
 )
-_ROLES = {"prefill": Role.PREFILL, "decode": Role.DECODE, "regular": Role.UNIFIED}
+UNCONFIRMED = "The front door lists {listed} {role} workers and the deployment file names {known}: name them all."
 
 
 async def model_list(client: Client, deadline_seconds: float = METADATA_SECONDS) -> JsonReply:
@@ -54,114 +60,216 @@ async def discover(
     *,
     context_source: str = "--context",
     trust_discovered: bool = False,
+    workers: Sequence[KnownWorker] = (),
+    site_key: SiteKey | None = None,
     deadline_seconds: float = METADATA_SECONDS,
 ) -> Facts:
-    """Ask the front door, then each worker that it names (without the key unless trusted).
+    """Ask the front door, then each worker that it or the person names.
 
-    ``context_source``: who promised ``context_tokens``. ``deadline_seconds``: longest wait for each document.
     Raises Unreachable or Unauthorized where the context limit stays unknown because nobody could be asked.
+
+    Args:
+        context_source: who promised ``context_tokens``.
+        trust_discovered: send the front door's key to workers that only the front door names.
+        workers: those that a person named. They take the place of the front door's list: its addresses may
+            not be reachable from here.
+        site_key: makes the fingerprints of configurations; without it there are none.
+        deadline_seconds: longest wait for each document.
     """
     root = client.endpoint.base_url.removesuffix("/v1")
-    listing = await model_list(client, deadline_seconds)
-    listed = [m for m in openai.models(listing.value) if m.name == client.endpoint.model]
-    workers, notes = await _Workers(client, root, trust_discovered, deadline_seconds).ask()
+    async with Asker(client, deadline_seconds) as asker:
+        models = await model_list(client, deadline_seconds)
+        scene = _Scene(asker, client.endpoint, root, trust_discovered, site_key, deadline_seconds)
+        found = await scene.ask(models, workers)
+    listed = [m for m in openai.models(models.value) if m.name == client.endpoint.model]
     advertised = listed[0].context_tokens if listed else None
     if context_tokens is not None:
         context, source = context_tokens, context_source
     elif advertised is not None:
         context, source = advertised, "/v1/models max_model_len"
     else:
-        known = [w.context_tokens for w in workers if w.context_tokens]
+        known = [w.context_tokens for w in found.workers if w.context_tokens]
         context, source = max(known, default=0), "the workers' context length"
         if not context:
-            raise_unless_asked(client.endpoint, listing)
+            raise_unless_asked(client.endpoint, models)
     return Facts(
         context_tokens=context or None,
         context_source=source if context else "unknown",
-        workers=workers,
-        notes=notes,
+        workers=found.workers,
+        front_door=found.front_door,
+        notes=found.notes,
     )
 
 
-async def used_tokens(client: Client, worker: Worker, *, with_key: bool = False) -> int | None:
-    """Tokens in use on one worker now."""
-    reply = await client.get_json(f"{worker.url}/v1/loads?include=core", with_key=with_key)
-    return sglang.used_tokens(reply.value)
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The workers, known or not, and notes on those that are not."""
+
+    workers: tuple[Worker, ...] = ()
+    front_door: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Workers:
-    """The workers behind one front door."""
+class _Scene:
+    """One deployment as it is asked."""
 
-    client: Client
+    asker: Asker
+    endpoint: Endpoint
     root: str
     trusted: bool
+    site_key: SiteKey | None
     deadline_seconds: float
 
-    async def ask(self) -> tuple[tuple[Worker, ...], tuple[str, ...]]:
-        """Every worker, known or not, and notes on those that are not."""
-        listing = await self._get(f"{self.root}/workers", with_key=True)
-        named, notes = _listed(listing.value)
-        if not named:
-            info = await self._get(f"{self.root}/server_info", with_key=True)
-            if info.value is None:
-                info = await self._get(f"{self.root}/get_server_info", with_key=True)
-            alone = sglang.worker(self.root, info.value)
-            return ((alone,), ()) if alone else ((), (NO_WORKER,))
-        asked = [(role, url) for role, url in named if url]
-        infos = await asyncio.gather(
-            *(self._get(f"{url}/server_info", with_key=self.trusted) for _, url in asked)
+    async def ask(self, models: JsonReply, known: Sequence[KnownWorker]) -> _Found:
+        """Every worker behind the front door, or the front door as the only one."""
+        door = Answers()
+        if models.status is not None:
+            wants = (routers.WORKERS, routers.LIST, routers.MANAGER)
+            door = await self.asker.front_door(self.root, wants, {openai.MODELS: models})
+        listing = routers.listing(door.documents)
+        if known:
+            return await self._named(listing, known)
+        if listing.router:
+            return await self._behind(listing)
+        return await self._alone(door) if models.status is not None else _Found(notes=(NO_WORKER,))
+
+    async def _named(self, listing: Listing, known: Sequence[KnownWorker]) -> _Found:
+        """Workers that a person named; one that the front door has beside them is unknown."""
+        places = [
+            Listed(
+                k.url.removesuffix("/v1"),
+                k.role,
+                k.metrics_url,
+                bool(k.api_key) or self.trusted,
+                k.api_key,
+            )
+            for k in known
+        ]
+        not_asked = {
+            place.url: (trtllm.PAGE.path,)
+            for place, k in zip(places, known, strict=True)
+            if place.url and k.engine == trtllm.NAME
+        }
+        workers, notes = await self._workers(places, Documents(), not_asked)
+        missing: list[Listed] = []
+        for role in Role:
+            listed = sum(place.role is role for place in listing.workers)
+            told = sum(k.role is role for k in known)
+            if listed > told:
+                notes.append(UNCONFIRMED.format(listed=listed, role=role, known=told))
+                missing += [Listed(None, role)] * (listed - told)
+        return _Found((*workers, *_nowhere(missing)), listing.router, tuple(notes))
+
+    async def _behind(self, listing: Listing) -> _Found:
+        """Workers that a router lists."""
+        wants = (routers.ENGINE_PAGE,) if listing.router == routers.SGLANG_ROUTER else ()
+        if listing.router == routers.DYNAMO:
+            wants = (routers.PAGE,)
+        shown = (
+            (await self.asker.front_door(self.root, wants, {})).documents if wants else Documents()
         )
-        workers = []
-        for (role, url), info in zip(asked, infos, strict=True):
-            worker = sglang.worker(url, info.value, role)
-            if worker is None:
-                why = f"HTTP {info.status}" if info.status else (info.reason or "no answer")
-                notes.append(f"The {role} worker {url} did not tell its capacity ({why}).")
-                worker = Worker(role=role, url=url, engine="unknown")
+        places = [
+            Listed(place.url, place.role, trusted=self.trusted)
+            for place in listing.workers
+            if place.url
+        ]
+        workers, notes = await self._workers(places, shown, {})
+        nowhere = _nowhere([place for place in listing.workers if not place.url])
+        if listing.router == routers.DYNAMO and len(nowhere) == 1:
+            nowhere = (_only_instance(nowhere[0], shown),)
+        return _Found((*workers, *nowhere), listing.router, (*listing.notes, *notes))
+
+    async def _alone(self, door: Answers) -> _Found:
+        """The front door as a worker of its own, or as Dynamo's frontend."""
+        place = Listed(self.root, trusted=True)
+        answers = await self.asker.worker(place, door)
+        if engine := catalogue.engine_of(answers.documents):
+            worker = self._described(place, answers)
+            return _Found((worker,), engine.name, tuple(self._notes(place, worker, answers)))
+        health = await self.asker.front_door(self.root, (routers.HEALTH,), {})
+        listing = routers.listing(health.documents)
+        if listing.router and listing.workers:
+            return await self._behind(listing)
+        return _Found(notes=(NO_WORKER,))
+
+    async def _workers(
+        self, places: Sequence[Listed], shown: Documents, not_asked: Mapping[str, tuple[str, ...]]
+    ) -> tuple[list[Worker], list[str]]:
+        """Asks all of them at once. ``shown``: what the router shows of their metrics."""
+        seconds = DOCUMENTS_DEEP * self.deadline_seconds
+        answered = await together(self.asker, places, not_asked, seconds)
+        workers, notes = [], []
+        for place, own in zip(places, answered, strict=True):
+            page = routers.page_of(shown.page(routers.ENGINE_PAGE), place.url or "")
+            answers = own
+            if page.samples and not own.documents.pages:
+                pages = {routers.PAGE.path: page}
+                answers = Answers(Documents(own.documents.values, pages), own.why, own.is_there)
+            worker = self._described(place, answers)
+            notes += self._notes(place, worker, answers)
             workers.append(worker)
-        nowhere = [Worker(role=role, url="-", engine="unknown") for role, url in named if not url]
-        return (*workers, *nowhere), tuple(notes)
+        return workers, notes
 
-    async def _get(self, url: str, *, with_key: bool) -> JsonReply:
-        return await self.client.get_json(
-            url, with_key=with_key, deadline_seconds=self.deadline_seconds
+    def _described(self, place: Listed, answers: Answers) -> Worker:
+        """The worker as its documents have it. Of its names only the one that is under test is kept."""
+        documents, engine = answers.documents, catalogue.engine_of(answers.documents)
+        worker = catalogue.described(place.url or "", documents, place.role)
+        arguments = engine.arguments(documents) if engine else None
+        mark = None
+        if self.site_key and engine and arguments:
+            mark = fingerprint(self.site_key, engine.name, arguments)
+        asked = self.endpoint.model in _names(worker, documents)
+        return worker.model_copy(
+            update={
+                "configuration": mark,
+                "model": self.endpoint.model if asked else None,
+                "metrics_url": place.metrics_url,
+            }
         )
 
-
-def _listed(document: object) -> tuple[list[tuple[Role, str | None]], list[str]]:
-    """``/workers`` of sglang-router: role and URL of each, and notes on those that cannot be asked.
-
-    A worker that cannot be asked stays in the list without a URL: its capacity is unknown, and with it
-    the deployment's.
-    """
-    entries = document.get("workers") if isinstance(document, Mapping) else None
-    if not isinstance(entries, Sequence) or isinstance(entries, str):
-        return [], []
-    named: list[tuple[Role, str | None]] = []
-    strange = 0
-    for entry in entries[:MAX_WORKERS]:
-        fields = entry if isinstance(entry, Mapping) else {}
-        role, url = _ROLES.get(str(fields.get("worker_type"))), fields.get("url")
-        if role and isinstance(url, str) and _plain(url):
-            named.append((role, url.rstrip("/")))
-        else:
-            strange += 1
-            named.append((role or Role.UNIFIED, None))
-    notes = []
-    if strange:
-        notes.append(f"{strange} listed workers have no known role or no plain http(s) URL.")
-    if len(entries) > MAX_WORKERS:
-        notes.append(f"Only the first {MAX_WORKERS} of {len(entries):,} listed workers were asked.")
-        named.append((Role.UNIFIED, None))
-    return named, notes
+    def _notes(self, place: Listed, worker: Worker, answers: Answers) -> list[str]:
+        notes = []
+        if worker.pool_tokens is None:
+            remedy = next((u.remedy for u in worker.untold if u.figure == "pool_tokens"), "")
+            unknown = worker.engine == catalogue.UNKNOWN
+            why = f" ({answers.why})." if unknown or not remedy else f": {remedy}."
+            notes.append(f"The {worker.role} worker {worker.url} did not tell its capacity{why}")
+        names = _names(catalogue.described("", answers.documents), answers.documents)
+        if names and self.endpoint.model not in names:
+            notes.append(
+                f"The {worker.role} worker {worker.url} does not say that it serves {self.endpoint.model}."
+            )
+        if place.role is None and place.url != self.root and worker.role is Role.UNIFIED:
+            notes.append(
+                f"The role of {worker.url} is not told, so it counts as unified: name it in a deployment file."
+            )
+        return notes
 
 
-def _plain(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return False
-    plain = parts.scheme in ("http", "https") and bool(parts.hostname) and len(url) <= 512
-    plain = plain and url.isascii() and url.isprintable() and " " not in url
-    return plain and not (parts.username or parts.password or parts.query or parts.fragment)
+def _names(worker: Worker, documents: Documents) -> frozenset[str]:
+    """Everything that a worker says it serves."""
+    served = {model.name for model in openai.models(documents.value(openai.MODELS))}
+    return frozenset(served | ({worker.model} if worker.model else set()))
+
+
+def _nowhere(places: Sequence[Listed]) -> tuple[Worker, ...]:
+    """Workers that cannot be asked: unknown, and with them the deployment's capacity."""
+    return tuple(
+        Worker(role=place.role or Role.UNIFIED, url=f"unknown-{n}", engine=catalogue.UNKNOWN)
+        for n, place in enumerate(places, start=1)
+    )
+
+
+def _only_instance(worker: Worker, shown: Documents) -> Worker:
+    """The one instance behind Dynamo's frontend, whose metrics are then that one's."""
+    told = routers.first_instance(shown.page(routers.PAGE))
+    return worker.model_copy(
+        update={
+            "engine": routers.DYNAMO,
+            "pool_tokens": told.pool_tokens,
+            "page_tokens": told.page_tokens,
+            "context_tokens": told.context_tokens,
+            "source": "dynamo_frontend_model_total_kv_blocks x dynamo_frontend_model_kv_cache_block_size",
+        }
+    )

@@ -4,12 +4,14 @@ Measured on sglang-router 0.3.2 and vllm-router 0.1.17; Dynamo 1.6 by its docume
 out. What cannot be asked stays in the list without a URL: left out, the others would pass for the whole.
 """
 
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from kvcanary.deployment.facts import Role
-from kvcanary.engines.documents import Documents, Want, fields, least, positive
+from kvcanary.engines.documents import Documents, Want, fields, least
 from kvcanary.engines.exposition import Exposition, Sample
+from kvcanary.probing.endpoint import SecretKey
 
 MAX_WORKERS = 256
 WORKERS = Want("/workers")
@@ -23,6 +25,8 @@ SGLANG_ROUTER = "sglang-router"
 VLLM_ROUTER = "vllm-router"
 DYNAMO = "dynamo"
 
+_RANKED = re.compile(r"(https?://[A-Za-z0-9.\-]+:[0-9]{1,5})@[0-9]{1,4}")
+"""sglang-router with ``--dp-aware`` lists each DP rank of a worker: ``http://host:port@rank``."""
 _ROLES = {"prefill": Role.PREFILL, "decode": Role.DECODE, "regular": Role.UNIFIED}
 
 
@@ -34,13 +38,14 @@ class Listed:
         url: of the engine; None when what was named cannot be asked.
         role: None: its own documents say it, or it is unified.
         metrics_url: where its metrics are, when not at ``/metrics`` of `url`.
-        trusted: a person named it, so it may have the key.
+        trusted: it may have a key: `api_key`, or else the front door's.
     """
 
     url: str | None
     role: Role | None = None
     metrics_url: str | None = None
     trusted: bool = False
+    api_key: SecretKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +77,21 @@ def _listing(router: str, named: list[Listed]) -> Listing:
     notes = []
     if strange := sum(worker.url is None for worker in named[:MAX_WORKERS]):
         notes.append(f"{strange} listed workers have no known role or no plain http(s) URL.")
-    kept = named[:MAX_WORKERS]
+    kept = _once(named[:MAX_WORKERS])
     if len(named) > MAX_WORKERS:
         notes.append(f"Only the first {MAX_WORKERS} of {len(named):,} listed workers were asked.")
         kept.append(Listed(None))
     return Listing(router, tuple(kept), tuple(notes))
+
+
+def _once(named: list[Listed]) -> list[Listed]:
+    """Each address once in a role: a worker may be listed for each of its ranks."""
+    kept: dict[tuple[str, Role | None], Listed] = {}
+    nowhere = [worker for worker in named if worker.url is None]
+    for worker in named:
+        if worker.url is not None:
+            kept.setdefault((worker.url, worker.role), worker)
+    return [*kept.values(), *nowhere]
 
 
 def _entry(entry: object) -> Listed:
@@ -129,7 +144,7 @@ def first_instance(page: Exposition) -> FirstInstance:
     size = least(page, "dynamo_frontend_model_kv_cache_block_size")
     return FirstInstance(
         pool_tokens=blocks * size if blocks and size else None,
-        page_tokens=positive(size),
+        page_tokens=size,
         context_tokens=least(page, "dynamo_frontend_model_context_length"),
     )
 
@@ -156,6 +171,8 @@ def _plain(url: object) -> str | None:
     """A plain http(s) URL without credentials, query or fragment."""
     if not isinstance(url, str) or len(url) > 512:
         return None
+    if ranked := _RANKED.fullmatch(url):
+        url = ranked[1]
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -165,4 +182,3 @@ def _plain(url: object) -> str | None:
     plain = plain and url.isascii() and url.isprintable() and " " not in url
     secret = parts.username or parts.password or parts.query or parts.fragment
     return url.rstrip("/") if plain and not secret else None
-

@@ -3,8 +3,7 @@
 Pure: `wanted` says what to ask for next, and `described` makes the worker of what came back.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Protocol
+from collections.abc import Collection
 
 from kvcanary.deployment.facts import Role, Worker
 from kvcanary.engines import (
@@ -20,62 +19,25 @@ from kvcanary.engines import (
     vllm,
 )
 from kvcanary.engines.documents import STARTED, Documents, Want
+from kvcanary.engines.engine import Engine
 from kvcanary.engines.figures import Figures
 
 UNKNOWN = "unknown"
-REMEDY = (
-    "let /server_info, /props, /info or /metrics of the worker be read from here, or give its metrics URL"
-)
-
-
-class Engine(Protocol):
-    """One engine's dialect: a module of this package.
-
-    Attributes:
-        NAME: as records and reports call it.
-        WANTS: the documents that its figures stand in.
-        USE: those that tell how much of the pool is in use now; none where it is told nowhere.
-        METRICS: the names that are read from its metrics.
-    """
-
-    @property
-    def NAME(self) -> str: ...  # noqa: N802 - a module's constant
-    @property
-    def WANTS(self) -> tuple[Want, ...]: ...  # noqa: N802
-    @property
-    def USE(self) -> tuple[Want, ...]: ...  # noqa: N802
-    @property
-    def METRICS(self) -> frozenset[str]: ...  # noqa: N802
-
-    def speaks(self, documents: Documents) -> bool:
-        """Whether the documents are this engine's."""
-        ...
-
-    def further(self, documents: Documents) -> tuple[Want, ...]:
-        """What to ask for in place of documents that did not come: older names."""
-        ...
-
-    def worker(self, url: str, documents: Documents, role: Role | None = None) -> Worker:
-        """The worker, as far as its documents tell. Never raises, whatever they hold."""
-        ...
-
-    def arguments(self, documents: Documents) -> Mapping[str, object] | None:
-        """What it was started with, as far as it tells; secrets included."""
-        ...
+REMEDY = "let /server_info, /props, /info or /metrics of the worker be read from here, or give its metrics URL"
 
 
 ENGINES: tuple[Engine, ...] = (
-    sglang,
-    vllm,
-    llamacpp,
-    trtllm,
-    lmdeploy,
-    tgi,
-    ollama,
-    triton,
-    nim,
+    sglang.ENGINE,
+    vllm.ENGINE,
+    llamacpp.ENGINE,
+    trtllm.ENGINE,
+    lmdeploy.ENGINE,
+    tgi.ENGINE,
+    ollama.ENGINE,
+    triton.ENGINE,
+    nim.ENGINE,
 )
-METRICS = frozenset({STARTED}).union(*(engine.METRICS for engine in ENGINES))
+METRICS = frozenset({STARTED}).union(*(engine.metrics for engine in ENGINES))
 """All that is read from metrics; other lines are passed over."""
 
 FIRST = openai.MODELS
@@ -94,7 +56,7 @@ def engine_of(documents: Documents) -> Engine | None:
 
 def named(name: str) -> Engine | None:
     """The engine that a record calls so."""
-    return next((engine for engine in ENGINES if engine.NAME == name), None)
+    return next((engine for engine in ENGINES if name == engine.name), None)
 
 
 def wanted(documents: Documents, asked: Collection[str]) -> tuple[Want, ...]:
@@ -104,11 +66,7 @@ def wanted(documents: Documents, asked: Collection[str]) -> tuple[Want, ...]:
         asked: paths that it was asked for already, with or without success.
     """
     engine = engine_of(documents)
-    stages: tuple[tuple[Want, ...], ...]
-    if engine is None:
-        stages = (SIGNS, LATER_SIGNS)
-    else:
-        stages = (engine.WANTS, engine.further(documents))
+    stages = (engine.wants, engine.older(documents)) if engine else (SIGNS, LATER_SIGNS)
     for stage in stages:
         if left := tuple(want for want in stage if want.path not in asked):
             return left

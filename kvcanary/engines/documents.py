@@ -15,7 +15,9 @@ MAX_ENTRIES = 4_096
 """Of a list that a server sends: ranks, slots, models."""
 MAX_NAME = 256
 
-_VERSION = re.compile(r"v?([0-9]{1,6}(?:\.[0-9]{1,6}){1,3}(?:[._-]?(?:a|b|rc|post|dev)[0-9]{1,6}){0,3})")
+_VERSION = re.compile(
+    r"v?([0-9]{1,6}(?:\.[0-9]{1,6}){1,3}(?:[._-]?(?:a|b|rc|post|dev)[0-9]{1,6}){0,3})"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ from kvcanary.canary.sitekey import SiteKey
 
 MAX_DEPTH = 16
 
-_SECRET = re.compile(r"key|secret|passw|credential|auth|(?:^|_)(?:hf_)?token$|cookie|header|<redacted>")
+_SECRET = re.compile(
+    r"key|secret|passw|credential|auth|(?:^|_)(?:hf_)?token$|cookie|header|<redacted>"
+)
 
 
 def fingerprint(site_key: SiteKey, engine: str, arguments: Mapping[str, object]) -> str:

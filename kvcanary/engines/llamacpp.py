@@ -18,35 +18,28 @@ from kvcanary.engines.documents import (
     name,
     positive,
 )
+from kvcanary.engines.engine import Engine
 from kvcanary.engines.figures import Figures
 
 NAME = "llama.cpp"
 PROPS = Want("/props")
 SLOTS = Want("/slots")
-WANTS = (PROPS, SLOTS)
-USE: tuple[Want, ...] = ()
-METRICS: frozenset[str] = frozenset()
 
 _NOT_ARGUMENTS = frozenset({"is_sleeping", "build_info", "media_marker", "chat_template"})
 
 
-def speaks(documents: Documents) -> bool:
+def _speaks(documents: Documents) -> bool:
     """Whether the documents are llama.cpp's."""
     return _slot_context(documents) is not None and "total_slots" in documents.fields(PROPS)
 
 
-def further(documents: Documents) -> tuple[Want, ...]:
-    """Nothing has another name."""
-    return ()
-
-
-def arguments(documents: Documents) -> Mapping[str, object] | None:
+def _arguments(documents: Documents) -> Mapping[str, object] | None:
     """What ``/props`` tells of how the server was started."""
     props = documents.fields(PROPS)
     return {k: v for k, v in props.items() if k not in _NOT_ARGUMENTS} or None
 
 
-def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
+def _worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
     """A worker from its documents."""
     figures = Figures()
     context = figures.first(
@@ -60,7 +53,8 @@ def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
     slots = positive(documents.fields(PROPS).get("total_slots"))
     shared = slots if slots is not None and 1 < slots <= MAX_ENTRIES else None
     figures.first(
-        "slots", (shared, "/props total_slots; the server does not say whether they divide the pool")
+        "slots",
+        (shared, "/props total_slots; the server does not say whether they divide the pool"),
     )
     figures.unknown("used_tokens", "no document of llama.cpp tells it")
     return Worker(
@@ -94,3 +88,12 @@ def _build(value: object) -> str | None:
     """``b11434-0123abc``: the number of the build."""
     match = re.match(r"b[0-9]{1,9}(?=-|$)", value) if isinstance(value, str) else None
     return match[0] if match else None
+
+
+ENGINE = Engine(
+    name=NAME,
+    wants=(PROPS, SLOTS),
+    speaks=_speaks,
+    worker=_worker,
+    arguments=_arguments,
+)

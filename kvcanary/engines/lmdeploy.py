@@ -18,37 +18,31 @@ from kvcanary.engines.documents import (
     positive,
     started_at,
 )
+from kvcanary.engines.engine import Engine
 from kvcanary.engines.figures import Figures
 
 NAME = "lmdeploy"
 INFO = Want("/distserve/engine_info")
 PAGE = Want("/metrics", metrics=True)
-WANTS = (PAGE, INFO)
-USE: tuple[Want, ...] = (PAGE, INFO)
 
 _USAGE = "lmdeploy:gpu_cache_usage_perc"
 _RUNNING = "lmdeploy:num_requests_running"
-METRICS = frozenset({_USAGE, _RUNNING})
+_METRICS = frozenset({_USAGE, _RUNNING})
 OWNER = "lmdeploy"
 
 
-def speaks(documents: Documents) -> bool:
+def _speaks(documents: Documents) -> bool:
     """Whether the documents are LMDeploy's."""
     page = documents.page(PAGE)
-    return any(page.named(m) for m in METRICS) or OWNER in openai.owners(documents)
+    return any(page.named(m) for m in _METRICS) or OWNER in openai.owners(documents)
 
 
-def further(documents: Documents) -> tuple[Want, ...]:
-    """Nothing has another name."""
-    return ()
-
-
-def arguments(documents: Documents) -> Mapping[str, object] | None:
+def _arguments(documents: Documents) -> Mapping[str, object] | None:
     """Parallelism and blocks of the engine."""
     return _info(documents) or None
 
 
-def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
+def _worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
     """A worker from its documents."""
     figures, info, page = Figures(), _info(documents), documents.page(PAGE)
     blocks = positive(info.get("num_gpu_blocks"))
@@ -103,3 +97,14 @@ def _info(documents: Documents) -> Mapping[str, object]:
         except (ValueError, RecursionError):
             return {}
     return fields(value)
+
+
+ENGINE = Engine(
+    name=NAME,
+    wants=(PAGE, INFO),
+    speaks=_speaks,
+    worker=_worker,
+    use=(PAGE, INFO),
+    metrics=_METRICS,
+    arguments=_arguments,
+)

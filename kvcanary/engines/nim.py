@@ -1,39 +1,26 @@
 """NVIDIA NIM: metrics without a prefix. They tell how full the pool is, not how large."""
 
-from collections.abc import Mapping
-
 from kvcanary.deployment.facts import Role, Worker
 from kvcanary.engines import openai
 from kvcanary.engines.documents import Documents, Want, name, started_at
+from kvcanary.engines.engine import Engine
 from kvcanary.engines.figures import Figures
 
 NAME = "nim"
 PAGE = Want("/metrics", metrics=True)
 OTHER_PAGE = Want("/v1/metrics", metrics=True)
-WANTS = (PAGE,)
-USE: tuple[Want, ...] = ()
 
-METRICS = frozenset({"gpu_cache_usage_perc"})
+_METRICS = frozenset({"gpu_cache_usage_perc"})
 
 
-def speaks(documents: Documents) -> bool:
+def _speaks(documents: Documents) -> bool:
     """Whether the documents are NIM's."""
     return any(
-        documents.page(want).named(metric) for want in (PAGE, OTHER_PAGE) for metric in METRICS
+        documents.page(want).named(metric) for want in (PAGE, OTHER_PAGE) for metric in _METRICS
     )
 
 
-def further(documents: Documents) -> tuple[Want, ...]:
-    """Nothing has another name."""
-    return ()
-
-
-def arguments(documents: Documents) -> Mapping[str, object] | None:
-    """It tells none."""
-    return None
-
-
-def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
+def _worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
     """A worker from its documents."""
     figures = Figures()
     figures.unknown(
@@ -56,3 +43,12 @@ def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
         untold=figures.untold,
         source="/metrics",
     )
+
+
+ENGINE = Engine(
+    name=NAME,
+    wants=(PAGE,),
+    speaks=_speaks,
+    worker=_worker,
+    metrics=_METRICS,
+)

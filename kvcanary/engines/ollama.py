@@ -1,36 +1,22 @@
 """Ollama: ``/api/ps``. It drops a chat's oldest messages without a word when they do not fit."""
 
-from collections.abc import Mapping
-
 from kvcanary.deployment.facts import Role, Switch, SwitchName, Worker
 from kvcanary.engines.documents import Documents, Want, entries, fields, name, positive, version
+from kvcanary.engines.engine import Engine
 from kvcanary.engines.figures import Figures
 
 NAME = "ollama"
 RUNNING = Want("/api/ps")
 VERSION = Want("/api/version")
-WANTS = (RUNNING, VERSION)
-USE: tuple[Want, ...] = ()
-METRICS: frozenset[str] = frozenset()
 
 
-def speaks(documents: Documents) -> bool:
+def _speaks(documents: Documents) -> bool:
     """Whether the documents are Ollama's: a list of loaded models, also an empty one."""
     loaded = documents.fields(RUNNING).get("models")
     return isinstance(loaded, list) and all("digest" in fields(model) for model in loaded)
 
 
-def further(documents: Documents) -> tuple[Want, ...]:
-    """Nothing has another name."""
-    return ()
-
-
-def arguments(documents: Documents) -> Mapping[str, object] | None:
-    """It tells none."""
-    return None
-
-
-def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
+def _worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
     """A worker from its documents: the smallest context of its loaded models."""
     figures = Figures()
     loaded = [fields(model) for model in entries(documents.fields(RUNNING).get("models"))]
@@ -66,3 +52,11 @@ def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
         untold=figures.untold,
         source="/api/ps",
     )
+
+
+ENGINE = Engine(
+    name=NAME,
+    wants=(RUNNING, VERSION),
+    speaks=_speaks,
+    worker=_worker,
+)

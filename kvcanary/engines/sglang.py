@@ -1,4 +1,5 @@
-"""SGLang: ``/server_info``, ``/v1/loads``, ``/metrics``, and what they were called before.
+"""SGLang: ``/server_info``, ``/v1/loads``, ``/metrics``, and what they were called before
+(0.5.2: ``/get_server_info``; up to 0.5.15: ``/get_load``).
 
 Measured on 0.5.23; older names from 0.5.2 on. ``/server_info`` returns keys in clear, so nothing of it is
 kept but what is read here. A document that is missing costs figures, never an error.
@@ -28,6 +29,7 @@ from kvcanary.engines.documents import (
     version,
     whole,
 )
+from kvcanary.engines.engine import Engine
 from kvcanary.engines.exposition import Exposition
 from kvcanary.engines.figures import Figures
 
@@ -37,9 +39,6 @@ OLD_INFO = Want("/get_server_info")
 LOADS = Want("/v1/loads?include=core,memory,disagg,queues")
 OLD_LOADS = Want("/get_load")
 PAGE = Want("/metrics", metrics=True)
-WANTS = (INFO, LOADS, PAGE)
-"""0.5.2 and before: also `OLD_INFO`; up to 0.5.15: also `OLD_LOADS`."""
-USE = (LOADS, PAGE)
 
 SHORTFALL = 6
 """``max_req_input_len = min(context - 1, pool - 1) - 5``: the pool is that plus six where the pool is the
@@ -48,7 +47,7 @@ GIB = 1 << 30
 
 _POOL = "sglang:max_total_num_tokens"
 _OLD_CONFIG = "sglang:cache_config_info"
-METRICS = frozenset(
+_METRICS = frozenset(
     {
         _POOL,
         _OLD_CONFIG,
@@ -72,26 +71,26 @@ _NOT_ARGUMENTS = frozenset(
 """Fields of ``/server_info`` that differ from start to start, or from copy to copy, without a decision."""
 
 
-def speaks(documents: Documents) -> bool:
+def _speaks(documents: Documents) -> bool:
     """Whether the documents are SGLang's."""
     info = _info(documents)
     told = number(info.get("max_total_num_tokens")) or number(info.get("max_req_input_len"))
     return bool(told) or bool(documents.page(PAGE).named(_POOL))
 
 
-def further(documents: Documents) -> tuple[Want, ...]:
+def _older(documents: Documents) -> tuple[Want, ...]:
     """Older names of what was asked for in vain."""
     old = [] if documents.fields(INFO) else [OLD_INFO]
     return (*old, *([] if documents.fields(LOADS) else [OLD_LOADS]))
 
 
-def arguments(documents: Documents) -> Mapping[str, object] | None:
+def _arguments(documents: Documents) -> Mapping[str, object] | None:
     """The server's resolved arguments; None where it does not tell them."""
     info = _info(documents)
     return {k: v for k, v in info.items() if k not in _NOT_ARGUMENTS} if info else None
 
 
-def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
+def _worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
     """A worker from its documents. ``role``: what the router says; its own word otherwise."""
     info, page = _info(documents), documents.page(PAGE)
     figures = Figures()
@@ -158,7 +157,8 @@ def _data_parallel(info: Mapping[str, object]) -> int | None:
 
 
 def _role(info: Mapping[str, object], page: Exposition) -> Role:
-    said = {info.get("disaggregation_mode"), *(s.label("engine_type") for s in page.named(_POOL))}
+    shown = [sample.label("engine_type") for sample in page.named(_POOL)]
+    said = [info.get("disaggregation_mode"), *shown]
     roles = [role for role in (Role.PREFILL, Role.DECODE) if role.value in said]
     return roles[0] if len(roles) == 1 else Role.UNIFIED
 
@@ -199,13 +199,13 @@ def _ranks(
     count = max(size or 1, max(found) + 1)
     return tuple(
         Rank(
-            rank=number,
+            rank=rank,
             pool_tokens=min(one.pools, default=None),
             sliding_pool_tokens=min(one.sliding, default=None),
             used_tokens=one.used,
         )
-        for number in range(count)
-        for one in (found.get(number, _Rank()),)
+        for rank in range(count)
+        for one in (found.get(rank, _Rank()),)
     )
 
 
@@ -238,22 +238,23 @@ def _pool(figures: Figures, ranks: tuple[Rank, ...]) -> int | None:
     missing = f"the pools of {len(unknown)} of {len(ranks)} DP ranks are not told: " * bool(known)
     return figures.first(
         "pool_tokens",
-        (smallest, "the smallest that /server_info, /v1/loads and sglang:max_total_num_tokens tell"),
+        (
+            smallest,
+            "the smallest that /server_info, /v1/loads and sglang:max_total_num_tokens tell",
+        ),
         remedy=f"{missing}let /server_info and /v1/loads be read (they need the worker's key), or "
         "start it with --enable-metrics",
     )
 
 
-def _limit(
-    figures: Figures, most: int | None, pool: int | None, context: int | None
-) -> int | None:
+def _limit(figures: Figures, most: int | None, pool: int | None, context: int | None) -> int | None:
     """The longest prompt that the smallest rank accepts."""
     by_rule = None
     if pool is not None and context is not None:
         by_rule = max(0, min(pool, context) - SHORTFALL - 1)
     told = most - 1 if most else None
-    if told is not None and by_rule is not None:
-        by_rule, told = None, min(told, by_rule)
+    if told is not None:
+        told = min(told, told if by_rule is None else by_rule)
     return figures.first(
         "limit_tokens",
         (told, "/server_info max_req_input_len, less one"),
@@ -293,7 +294,10 @@ def _bytes_per_token(
     gauges = documents.page(PAGE).named("sglang:kv_cache_memory_usage_gb")
     gib = figures.first(
         "bytes_per_token",
-        (amount(gauges[0].value) if gauges else None, "sglang:kv_cache_memory_usage_gb by the pool"),
+        (
+            amount(gauges[0].value) if gauges else None,
+            "sglang:kv_cache_memory_usage_gb by the pool",
+        ),
         (amount(memory.get("kvcache")), "/server_info memory_usage.kvcache by the pool"),
     )
     return gib * GIB / (first + (page_tokens or 1)) if gib else None
@@ -333,3 +337,15 @@ def _switches(info: Mapping[str, object]) -> tuple[Switch, ...]:
         # 0.5.23 warns, no earlier version does.
         Switch(name=SwitchName.POOL_CHECK, on=False, flag=""),
     )
+
+
+ENGINE = Engine(
+    name=NAME,
+    wants=(INFO, LOADS, PAGE),
+    speaks=_speaks,
+    worker=_worker,
+    use=(LOADS, PAGE),
+    metrics=_METRICS,
+    older=_older,
+    arguments=_arguments,
+)

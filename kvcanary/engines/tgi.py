@@ -16,37 +16,31 @@ from kvcanary.engines.documents import (
     started_at,
     version,
 )
+from kvcanary.engines.engine import Engine
 from kvcanary.engines.figures import Figures
 
 NAME = "tgi"
 INFO = Want("/info")
 PAGE = Want("/metrics", metrics=True)
-WANTS = (INFO, PAGE)
-USE: tuple[Want, ...] = ()
 
 _BATCH = "tgi_batch_max_total_tokens"
-METRICS = frozenset({_BATCH})
+_METRICS = frozenset({_BATCH})
 _NOT_ARGUMENTS = frozenset({"version", "sha", "docker_label"})
 
 
-def speaks(documents: Documents) -> bool:
+def _speaks(documents: Documents) -> bool:
     """Whether the documents are TGI's: no other engine's ``/info`` limits a request so."""
     info = documents.fields(INFO)
     return positive(info.get("max_total_tokens")) is not None and _most(info) is not None
 
 
-def further(documents: Documents) -> tuple[Want, ...]:
-    """Nothing has another name."""
-    return ()
-
-
-def arguments(documents: Documents) -> Mapping[str, object] | None:
+def _arguments(documents: Documents) -> Mapping[str, object] | None:
     """``/info`` without the build."""
     info = documents.fields(INFO)
     return {k: v for k, v in info.items() if k not in _NOT_ARGUMENTS} or None
 
 
-def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
+def _worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
     """A worker from its documents."""
     figures, info, page = Figures(), documents.fields(INFO), documents.page(PAGE)
     pool = figures.first(
@@ -78,3 +72,13 @@ def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
 def _most(info: Mapping[str, object]) -> int | None:
     """Its name changed: ``max_input_length`` before 2.1."""
     return positive(info.get("max_input_tokens")) or positive(info.get("max_input_length"))
+
+
+ENGINE = Engine(
+    name=NAME,
+    wants=(INFO, PAGE),
+    speaks=_speaks,
+    worker=_worker,
+    metrics=_METRICS,
+    arguments=_arguments,
+)

@@ -1,38 +1,25 @@
 """Triton with the TensorRT-LLM backend: the block metrics on its metrics port (8002 by default)."""
 
-from collections.abc import Mapping
-
 from kvcanary.deployment.facts import Role, Worker
 from kvcanary.engines import openai
 from kvcanary.engines.documents import Documents, Want, started_at, whole
+from kvcanary.engines.engine import Engine
 from kvcanary.engines.exposition import Exposition
 from kvcanary.engines.figures import Figures
 
 NAME = "triton"
 PAGE = Want("/metrics", metrics=True)
-WANTS = (PAGE,)
-USE = (PAGE,)
 
 _BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
-METRICS = frozenset({_BLOCKS})
+_METRICS = frozenset({_BLOCKS})
 
 
-def speaks(documents: Documents) -> bool:
+def _speaks(documents: Documents) -> bool:
     """Whether the documents are Triton's."""
     return bool(documents.page(PAGE).named(_BLOCKS))
 
 
-def further(documents: Documents) -> tuple[Want, ...]:
-    """Nothing has another name."""
-    return ()
-
-
-def arguments(documents: Documents) -> Mapping[str, object] | None:
-    """It tells none."""
-    return None
-
-
-def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
+def _worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
     """A worker from its documents. With several models the smallest pool; use is told of one only."""
     figures, page = Figures(), documents.page(PAGE)
     size, blocks = _one(page, "tokens_per"), _one(page, "max")
@@ -68,3 +55,13 @@ def _one(page: Exposition, kind: str) -> int | None:
     values = [whole(sample) for sample in page.named(_BLOCKS, kv_cache_block_type=kind)]
     known = [value for value in values if value]
     return min(known) if known and len(known) == len(values) else None
+
+
+ENGINE = Engine(
+    name=NAME,
+    wants=(PAGE,),
+    speaks=_speaks,
+    worker=_worker,
+    use=(PAGE,),
+    metrics=_METRICS,
+)

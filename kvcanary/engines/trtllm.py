@@ -4,11 +4,10 @@
 it is never asked for.
 """
 
-from collections.abc import Mapping
-
 from kvcanary.deployment.facts import Role, Switch, SwitchName, Worker
 from kvcanary.engines import openai
 from kvcanary.engines.documents import Documents, Want, least, name, started_at, version, whole
+from kvcanary.engines.engine import Engine
 from kvcanary.engines.exposition import Exposition
 from kvcanary.engines.figures import Figures
 
@@ -19,32 +18,24 @@ OWN_PAGE = Want("/prometheus/metrics", metrics=True)
 PAGE = Want("/metrics", metrics=True)
 """A Dynamo worker or a file may have the same metrics there; `OWNER` is not asked for it."""
 VERSION = Want("/version")
-WANTS = (OWN_PAGE, VERSION)
-USE = (OWN_PAGE,)
 
 _BLOCKS = "trtllm_kv_cache_max_blocks"
 _USED = "trtllm_kv_cache_used_blocks"
 _PAGE = "trtllm_kv_cache_tokens_per_block"
-METRICS = frozenset({_BLOCKS, _USED, _PAGE})
+_POOL_BY = (
+    f"{_BLOCKS} x {_PAGE}: rank 0's under attention DP, and with the host's blocks where the legacy "
+    "cache manager offloads to it"
+)
+_METRICS = frozenset({_BLOCKS, _USED, _PAGE})
 
 
-def speaks(documents: Documents) -> bool:
+def _speaks(documents: Documents) -> bool:
     """Whether the documents are TensorRT-LLM's."""
-    known = any(_page(documents).named(metric) for metric in METRICS)
+    known = any(_page(documents).named(metric) for metric in _METRICS)
     return known or OWNER in openai.owners(documents)
 
 
-def further(documents: Documents) -> tuple[Want, ...]:
-    """Nothing has another name."""
-    return ()
-
-
-def arguments(documents: Documents) -> Mapping[str, object] | None:
-    """It tells none."""
-    return None
-
-
-def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
+def _worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
     """A worker from its documents."""
     figures, page = Figures(), _page(documents)
     size = figures.first("page_tokens", (least(page, _PAGE), _PAGE))
@@ -53,8 +44,7 @@ def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
         "pool_tokens",
         (
             blocks * size if blocks and size else None,
-            f"{_BLOCKS} x {_PAGE}: rank 0's under attention DP, with the host's blocks where they are "
-            "offloaded",
+            _POOL_BY,
         ),
         remedy="set return_perf_metrics: true, so that /prometheus/metrics is served",
     )
@@ -66,7 +56,8 @@ def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
         remedy="it is told nowhere: give --context (what --max_seq_len was set to)",
     )
     figures.unknown(
-        "limit_tokens", "told by a refusal only: --max_num_tokens caps prompts without chunked prefill"
+        "limit_tokens",
+        "told by a refusal only: --max_num_tokens caps prompts without chunked prefill",
     )
     return Worker(
         role=role or Role.UNIFIED,
@@ -90,3 +81,13 @@ def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
 def _page(documents: Documents) -> Exposition:
     own = documents.page(OWN_PAGE)
     return own if own.samples else documents.page(PAGE)
+
+
+ENGINE = Engine(
+    name=NAME,
+    wants=(OWN_PAGE, VERSION),
+    speaks=_speaks,
+    worker=_worker,
+    use=(OWN_PAGE,),
+    metrics=_METRICS,
+)

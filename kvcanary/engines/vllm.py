@@ -23,6 +23,7 @@ from kvcanary.engines.documents import (
     truth,
     version,
 )
+from kvcanary.engines.engine import Engine
 from kvcanary.engines.exposition import Exposition, Sample
 from kvcanary.engines.figures import Figures
 
@@ -31,12 +32,10 @@ PAGE = Want("/metrics", metrics=True)
 VERSION = Want("/version")
 DEVELOPER = Want("/server_info?config_format=json")
 """Only with ``VLLM_SERVER_DEV_MODE=1``. It holds the environment: nothing is kept but what is read here."""
-WANTS = (PAGE, VERSION, DEVELOPER)
-USE = (PAGE,)
 
 CONFIG = "vllm:cache_config_info"
 _USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
-METRICS = frozenset({CONFIG, *_USAGE})
+_METRICS = frozenset({CONFIG, *_USAGE})
 _NOT_ARGUMENTS = frozenset(
     {
         *("engine", "num_gpu_blocks", "num_cpu_blocks", "kv_cache_size_tokens"),
@@ -47,18 +46,13 @@ SINGLE_GROUP_BEFORE = (0, 9)
 """Before it every model has one group of layers in the cache."""
 
 
-def speaks(documents: Documents) -> bool:
+def _speaks(documents: Documents) -> bool:
     """Whether the documents are vLLM's."""
     page = documents.page(PAGE)
-    return any(page.named(metric) for metric in METRICS)
+    return any(page.named(metric) for metric in _METRICS)
 
 
-def further(documents: Documents) -> tuple[Want, ...]:
-    """Nothing has another name."""
-    return ()
-
-
-def arguments(documents: Documents) -> Mapping[str, object] | None:
+def _arguments(documents: Documents) -> Mapping[str, object] | None:
     """The cache's configuration and the context; None where it is not told."""
     for sample in documents.page(PAGE).named(CONFIG):
         told = {k: v for k, v in sample.labels if k not in _NOT_ARGUMENTS}
@@ -66,10 +60,10 @@ def arguments(documents: Documents) -> Mapping[str, object] | None:
     return None
 
 
-def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
+def _worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
     """A worker from its documents. No metric has the role: it is the router's or the file's word."""
     page, config = documents.page(PAGE), fields(documents.fields(DEVELOPER).get("vllm_config"))
-    rows = {rank: sample for rank, sample in by_rank(page, CONFIG, "engine")}
+    rows = dict(by_rank(page, CONFIG, "engine"))
     first = next(iter(rows.values()), None)
     figures = Figures()
     parallel = fields(config.get("parallel_config"))
@@ -79,7 +73,9 @@ def worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
         data=_data_parallel(parallel, rows),
     )
     running = version(documents.fields(VERSION).get("version"))
-    ranks = _ranks(page, rows, parallelism.data or 1, _single_group(running, config, rows), parallel)
+    ranks = _ranks(
+        page, rows, parallelism.data or 1, _single_group(running, config, rows), parallel
+    )
     pools = [rank.pool_tokens for rank in ranks]
     known = [pool for pool in pools if pool is not None]
     context = figures.first(
@@ -241,3 +237,14 @@ def _switches(row: Sample | None) -> tuple[Switch, ...]:
         Switch(name=SwitchName.NO_AUTO_TRUNCATE, on=True, flag=""),
         Switch(name=SwitchName.POOL_CHECK, on=True, flag=""),
     )
+
+
+ENGINE = Engine(
+    name=NAME,
+    wants=(PAGE, VERSION, DEVELOPER),
+    speaks=_speaks,
+    worker=_worker,
+    use=(PAGE,),
+    metrics=_METRICS,
+    arguments=_arguments,
+)

@@ -3,25 +3,27 @@
 import asyncio
 import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from contextlib import AsyncExitStack
+from typing import Any, cast
 
 import pytest
 
-from kvcanary.deployment.discovery import MAX_WORKERS, discover, used_tokens
+from kvcanary.deployment import routers
+from kvcanary.deployment.discovery import discover
 from kvcanary.deployment.facts import Facts, Role
+from kvcanary.deployment.gauge import make_gauge, used_tokens
 from kvcanary.detect import capacity
 from kvcanary.errors import KvcanaryError, Unauthorized, Unreachable
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Endpoint, SecretKey
-from tests.builders import worker
+from tests.builders import facts, worker
+from tests.engines.captures import answer
 from tests.probing.rogue_server import Call, Handler, Rogue, rogue_server, run
 
 SECRET = "sk-SECRET-0123456789"
 DEADLINE = 0.3
-INFO = json.loads(
-    (Path(__file__).parents[1] / "engines" / "payloads" / "0.5.23_server_info.json").read_text()
-)
+NO_ENGINE = "nothing in its answers is of an engine that kvcanary knows"
+INFO = answer("sglang-0.5.23-server_info.json")
 
 
 def documents(**answers: object) -> Handler:
@@ -83,7 +85,7 @@ def test_the_key_goes_to_discovered_workers_only_if_they_are_trusted(*, trusted:
     _, workers, front = behind_a_router(documents(server_info=INFO), trusted=trusted)
     assert all(call.headers["authorization"] == f"Bearer {SECRET}" for call in front)
     calls = [call for calls in workers for call in calls]
-    assert len(calls) == 2
+    assert {call.path for call in calls} >= {"/server_info", "/metrics"}
     assert all(("authorization" in call.headers) is trusted for call in calls)
 
 
@@ -112,13 +114,19 @@ async def refusing(call: Call) -> None:
     [
         (silent, "deadline"),
         (redirecting, "HTTP 302"),
-        (garbage, "HTTP 200"),
+        (garbage, NO_ENGINE),
         (huge, "HTTP 200"),
         (refusing, "HTTP 401"),
         (documents(), "HTTP 404"),
-        (documents(server_info=[]), "HTTP 200"),
-        (documents(server_info={"max_total_num_tokens": "many"}), "HTTP 200"),
-        (documents(server_info={"max_total_num_tokens": -7}), "HTTP 200"),
+        (documents(server_info=[]), NO_ENGINE),
+        (
+            documents(server_info={"max_total_num_tokens": "many"}),
+            "nothing in its answers is of an engine that kvcanary knows",
+        ),
+        (
+            documents(server_info={"max_total_num_tokens": -7}),
+            "nothing in its answers is of an engine that kvcanary knows",
+        ),
     ],
 )
 def test_a_worker_that_tells_nothing_is_unknown_and_never_capacity(
@@ -131,7 +139,8 @@ def test_a_worker_that_tells_nothing_is_unknown_and_never_capacity(
     (note,) = facts.notes
     assert note.startswith("The decode worker http://127.0.0.1:")
     assert f"({why})" in note
-    assert len(calls[1]) == 1, "a redirect is not followed, nothing is asked twice"
+    paths = [call.path for call in calls[1]]
+    assert len(paths) == len(set(paths)), "a redirect is not followed, nothing is asked twice"
 
 
 STRANGE = [
@@ -173,21 +182,24 @@ def test_a_listed_worker_that_cannot_be_asked_stays_unknown(entry: object) -> No
     assert len(said) < 10_000
 
 
-def test_more_workers_than_are_asked_are_not_passed_over() -> None:
+def test_more_workers_than_are_asked_are_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routers, "MAX_WORKERS", 8)
+
     async def exchange() -> tuple[Facts, int]:
         async with rogue_server(documents(server_info=INFO)) as one:
-            named = listing(
-                *[("prefill", root(one)), ("decode", root(one))] * (MAX_WORKERS // 2 + 1)
-            )
+            named = listing(*(("decode", f"{root(one)}/{number}") for number in range(10)))
             async with rogue_server(documents(workers=named)) as front:
                 endpoint = Endpoint(front.base_url, "tiny")
                 async with Client(endpoint) as client:
-                    return await discover(client, 2_048), len(one.calls)
+                    facts = await discover(client, 2_048)
+                    return facts, len({call.path.split("/")[1] for call in one.calls})
 
-    facts, calls = run(exchange())
-    assert calls == MAX_WORKERS
+    facts, asked = run(exchange())
+    assert asked == 8
+    assert len(facts.workers) == 9
     assert not capacity.assessed(facts)
-    assert f"first {MAX_WORKERS} of {MAX_WORKERS + 2}" in facts.notes[0]
+    assert f"first 8 of {10}" in facts.notes[0]
+    assert len({worker.url for worker in facts.workers}) == len(facts.workers)
 
 
 @pytest.mark.parametrize(
@@ -260,16 +272,49 @@ def unused() -> Callable[[], int]:
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_the_gauge_reads_one_rank_with_the_key_only_if_trusted(*, trusted: bool) -> None:
+def test_use_is_read_with_the_key_only_if_trusted(*, trusted: bool) -> None:
     async def exchange() -> tuple[int | None, list[Call]]:
-        answer = {"loads": [{"num_used_tokens": 123}]}
-        async with rogue_server(documents(v1_loads=answer)) as server:
+        loads = {"loads": [{"num_used_tokens": 123}]}
+        async with rogue_server(documents(v1_loads=loads)) as server:
             endpoint = Endpoint(server.base_url, "tiny", api_key=SecretKey(SECRET))
             async with Client(endpoint) as client:
-                used = await used_tokens(client, worker(url=root(server)), with_key=trusted)
+                asked = worker(url=root(server))
+                used = await used_tokens(client, asked, trust_discovered=trusted)
                 return used, server.calls
 
-    used, (call,) = run(exchange())
+    used, calls = run(exchange())
     assert used == 123
-    assert call.path == "/v1/loads?include=core"
-    assert ("authorization" in call.headers) is trusted
+    assert {call.path.partition("?")[0] for call in calls} == {"/v1/loads", "/metrics"}
+    assert all(("authorization" in call.headers) is trusted for call in calls)
+
+
+@pytest.mark.parametrize(
+    ("uses", "total"), [((5, 7), 12), ((5,), 5), ((5, None), None), ((None,), None)]
+)
+def test_the_gauge_is_the_sum_over_all_that_decode(
+    uses: tuple[int | None, ...], total: int | None
+) -> None:
+    """All ranks of all decode workers, and of them alone; unknown when one says nothing."""
+
+    def telling(use: int | None) -> Handler:
+        ranks = [{"dp_rank": n, "num_used_tokens": part} for n, part in enumerate((use, 0))]
+        return documents(v1_loads={"loads": ranks}) if use is not None else documents()
+
+    async def exchange() -> int | None:
+        async with AsyncExitStack() as stack:
+            served = [await stack.enter_async_context(rogue_server(telling(use))) for use in uses]
+            decoders = [worker(Role.DECODE, url=root(one), used_tokens=0) for one in served]
+            async with Client(Endpoint(served[0].base_url, "tiny")) as client:
+                prefill = worker(Role.PREFILL)
+                gauge = make_gauge(client, facts(prefill, *decoders))
+                assert gauge
+                return await gauge()
+
+    assert run(exchange()) == total
+
+
+def test_there_is_no_gauge_where_one_that_decodes_told_no_use() -> None:
+    silent_one = worker(Role.DECODE, used_tokens=None)
+    client = cast("Client", None)
+    assert make_gauge(client, facts(worker(Role.DECODE, used_tokens=0), silent_one)) is None
+    assert make_gauge(client, facts(worker(Role.PREFILL, used_tokens=0))) is None
