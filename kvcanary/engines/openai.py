@@ -23,7 +23,9 @@ def models(document: object) -> tuple[Model, ...]:
     cards = map(fields, entries(fields(document).get("data")))
     named = ((name(card.get("id")), card) for card in cards)
     return tuple(
-        Model(n, positive(card.get("max_model_len")), name(card.get("root"))) for n, card in named if n
+        Model(n, positive(card.get("max_model_len")), name(card.get("root")))
+        for n, card in named
+        if n
     )
 
 
