@@ -36,7 +36,11 @@ def make_gauge(
 
 
 def fullest_pool(
-    client: Client, facts: Facts, known: Sequence[KnownWorker] = (), *, trust_discovered: bool = False
+    client: Client,
+    facts: Facts,
+    known: Sequence[KnownWorker] = (),
+    *,
+    trust_discovered: bool = False,
 ) -> Callable[[], Awaitable[float | None]]:
     """Reads how full the fullest pool is, 0 to 1; None unless every worker tells."""
 
