@@ -63,6 +63,9 @@ HOMES = {
     "starlette": ("kvcanary.lab",),
     "uvicorn": ("kvcanary.lab",),
     "prometheus_client": ("kvcanary.lab", "kvcanary.engines.exposition"),
+    "prometheus_api_client": ("kvcanary.telemetry.prometheus_api",),
+    "requests": ("kvcanary.telemetry.prometheus_api",),
+    "pynvml": ("kvcanary.telemetry.nvml",),
     "scipy": ("kvcanary.canary.odds", "kvcanary.probing.sizing", "kvcanary.verdict.statistics"),
 }
 """The only places that import a library."""

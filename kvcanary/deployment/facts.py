@@ -135,6 +135,8 @@ class Gpu(Recorded):
 
     host: str
     index: int
+    worker: str | None = None
+    """URL of the worker that runs on it, where the deployment file says so."""
     name: str | None = None
     uuid: str | None = None
     total_bytes: int | None = None

@@ -1,0 +1,178 @@
+"""A real Prometheus server that scrapes a lab of two prefill and two decode workers, and a DCGM exporter."""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from kvcanary.deployment.facts import Role
+from kvcanary.deployment.target import GpuReader, GpuSource, PrometheusServer
+from kvcanary.engines.exposition import Exposition, parse
+from kvcanary.engines.levels import WANTED, levels_in
+from kvcanary.probing.client import Client
+from kvcanary.probing.endpoint import Endpoint
+from kvcanary.telemetry.gpus import GpuWatch
+from kvcanary.telemetry.nvml import GpusSeen
+from kvcanary.telemetry.prometheus import Prometheus
+from tests.instrument.served_lab import served
+from tests.probing.rogue_server import run
+from tests.telemetry.real_prometheus import Scraped, exporter, free_port, prometheus
+
+PAYLOADS = Path(__file__).parent / "payloads"
+METRICS = WANTED | {"sglang:context_len", "sglang:prompt_tokens_total"}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A Prometheus server and the workers of the lab that it scrapes."""
+
+    url: str
+    workers: dict[str, str]
+    """Role by URL."""
+
+    def server(self, job: str = "llm", role_label: str | None = "role") -> PrometheusServer:
+        return PrometheusServer(self.url, (("job", job),), role_label)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    gpus = (PAYLOADS / "dcgm-l4.prom").read_text() + (PAYLOADS / "dcgm-t4.prom").read_text()
+    with served(folder, "2x2", "--context", "4096") as front, exporter(gpus) as dcgm:
+        with urllib.request.urlopen(f"{front.removesuffix('/v1')}/workers") as answer:
+            workers = {w["url"]: w["worker_type"] for w in json.load(answer)["workers"]}
+        targets = [
+            Scraped("llm", urlsplit(url).netloc, {"role": role, "model_name": "theirs"})
+            for url, role in workers.items()
+        ]
+        down = Scraped("lame", f"127.0.0.1:{free_port()}", {"role": "decode"})
+        alive = Scraped("lame", targets[0].address, {"role": "somebody"})
+        gpu = Scraped("gpu", dcgm, {})
+        with prometheus(folder, *targets, down, alive, gpu) as url:
+            yield Scene(url, workers)
+
+
+def test_targets_are_workers_with_the_role_of_their_label(scene: Scene) -> None:
+    found = run(Prometheus(scene.server()).workers())
+    assert {w.url: w.role for w in found.workers} == scene.workers
+    assert all(w.fresh for w in found.workers)
+    assert found.notes == ()
+
+
+def test_a_scrape_reads_as_the_worker_itself_does(scene: Scene) -> None:
+    """Under the engine's own labels, though the target's labels hide one of them."""
+    reader = Prometheus(scene.server())
+
+    async def pages() -> dict[str, Exposition]:
+        return {p.url: p.page for p in await reader.pages(METRICS, await reader.workers())}
+
+    through = run(pages())
+    assert through.keys() == scene.workers.keys()
+    for url, page in through.items():
+        with urllib.request.urlopen(f"{url}/metrics") as answer:
+            direct = parse(answer.read().decode(), only=METRICS)
+        assert isinstance(direct, Exposition)
+        assert set(page.samples) == set(direct.samples)
+        assert levels_in(page) == levels_in(direct)
+        (level,) = levels_in(page)
+        assert level.pool_tokens
+
+
+def test_pools_over_time(scene: Scene) -> None:
+    reader = Prometheus(scene.server())
+    names = {url: f"W{n}" for n, url in enumerate(scene.workers)}
+
+    async def series() -> dict[str, tuple[float, ...]]:
+        found = await reader.series(await reader.workers(), names, 3_600.0)
+        assert {s.source for s in found} == {"Prometheus"}
+        assert {s.peak_tokens for s in found} == {0}
+        assert all(s.pool_tokens for s in found)
+        return {s.worker: s.at_seconds for s in found}
+
+    times = run(series())
+    assert sorted(times) == sorted(names.values())
+    for at in times.values():
+        assert at
+        assert all(0 < second <= 3_600 for second in at)
+        assert list(at) == sorted(set(at))
+
+
+def test_a_target_that_is_down_tells_nothing_and_is_said_to(scene: Scene) -> None:
+    reader = Prometheus(scene.server("lame"))
+    found = run(reader.workers())
+    assert sorted((w.fresh, w.role or "-") for w in found.workers) == [
+        (False, Role.DECODE),
+        (True, "-"),
+    ]
+    assert [note.partition(" says of ")[2][:17] for note in found.notes[:1]] == [
+        "1 of 2 targets no"
+    ]
+    assert "role label" in found.notes[1]
+    assert len(run(reader.pages(METRICS, found))) == 1
+
+
+def test_a_scrape_of_long_ago_tells_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvcanary.telemetry.prometheus.STALE_SECONDS", -1.0)
+    reader = Prometheus(scene.server())
+    found = run(reader.workers())
+    assert len(found.workers) == 4
+    assert not any(w.fresh for w in found.workers)
+    assert run(reader.pages(METRICS, found)) == ()
+
+
+def gpus(scene: Scene, *sources: GpuSource) -> GpusSeen:
+    async def seen() -> GpusSeen:
+        endpoint = Endpoint("http://127.0.0.1:1/v1", "tiny")
+        async with (
+            Client(endpoint) as client,
+            GpuWatch(client, sources, PrometheusServer(scene.url)) as watch,
+        ):
+            return await watch.read()
+
+    return run(seen())
+
+
+def test_gpus_through_prometheus(scene: Scene) -> None:
+    l4 = GpuSource(GpuReader.DCGM, selector=(("Hostname", "i-030791dc5a37cd257"),), worker="w")
+    t4 = GpuSource(GpuReader.DCGM, selector=(("modelName", "Tesla T4"),))
+    seen = gpus(scene, l4, t4)
+    assert seen.notes == ()
+    assert [(g.worker, g.host, g.index, g.name, g.total_bytes) for g in seen.gpus] == [
+        ("w", "i-030791dc5a37cd257", 0, "NVIDIA L4", (22_563 + 470) << 20),
+        (None, "cp-bm14r7", 0, "Tesla T4", (9_791 + 5_120 + 447) << 20),
+    ]
+    assert {g.source for g in seen.gpus} == {"DCGM, Prometheus"}
+
+
+def test_gpus_that_prometheus_cannot_tell(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere = GpuSource(GpuReader.DCGM, selector=(("Hostname", "nowhere"),))
+    anywhere = GpuSource(GpuReader.DCGM)
+    absent = GpuSource(GpuReader.DCGM, indices=(7,), selector=(("job", "gpu"),))
+    seen = gpus(scene, nowhere, anywhere, absent)
+    assert seen.gpus == ()
+    assert len(seen.notes) == 2
+    monkeypatch.setattr("kvcanary.telemetry.gpus.STALE_SECONDS", -1.0)
+    seen = gpus(scene, GpuSource(GpuReader.DCGM, selector=(("job", "gpu"),)))
+    assert seen.gpus == ()
+    (note,) = seen.notes
+    assert note.startswith("2 GPUs are unknown")
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (PrometheusServer("{url}", (("job", "nobody"),)), "scrapes no target"),
+        (PrometheusServer("{url}"), "has no selector"),
+        (PrometheusServer("{url}/elsewhere", (("job", "llm"),)), "did not tell its targets (path_"),
+    ],
+)
+def test_what_cannot_be_had_is_said(scene: Scene, server: PrometheusServer, said: str) -> None:
+    server = PrometheusServer(server.url.replace("{url}", scene.url), server.selector)
+    found = run(Prometheus(server).workers())
+    assert found.workers == ()
+    (note,) = found.notes
+    assert said in note
