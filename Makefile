@@ -31,6 +31,7 @@ demo: $(FOR_RUNNING)
 test: lint
 	@echo "== generated docs are up to date"
 	@$(BIN)/python tools/generate_docs.py --check
+	@$(BIN)/python tools/install_test_servers.py
 	@echo "== tests"
 	@$(BIN)/python -m pytest -W error
 

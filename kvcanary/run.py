@@ -47,6 +47,7 @@ from kvcanary.probing.stopped import Stopped
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.journal import Journal
 from kvcanary.record.run import RunInfo, RunRecord
+from kvcanary.telemetry.gpus import GpuWatch
 from kvcanary.telemetry.meter import make_meter, short_names
 from kvcanary.telemetry.sampler import Sampler
 from kvcanary.verdict.judge import judge
@@ -238,37 +239,8 @@ async def _send_all(
     journal = sender.journal
     try:
         sender.served = await _served(sender.client, options)
-        earlier = options.resume
-        facts = (earlier and earlier.facts) or await _discover(
-            sender.client, target, options, sender.writer.site_key
-        )
-        journal.append("facts", facts)
-        gauge = make_gauge(
-            sender.client, facts, target.workers, trust_discovered=target.trust_discovered
-        )
-        limits = Limits(
-            options.concurrency,
-            options.deadline_seconds,
-            _budget(suite, options.budget),
-            suite.tokens,
-            suite.stop_when_proven,
-            suite.bound,
-        )
-        meter = await make_meter(sender.client, facts, with_key=target.trust_discovered)
-        if meter:
-            journal.append("topology", meter.topology)
-        backoff = None
-        if suite.pause_above is not None:
-            use = fullest_pool(
-                sender.client, facts, target.workers, trust_discovered=target.trust_discovered
-            )
-            backoff = Backoff(use, suite.pause_above, sender.listener)
-        runner = Runner(sender, probes, facts, gauge, meter, limits, backoff)
-        async with _sampled(sender, facts, target):
-            await _drive(runner, journal, options)
-        journal.append(
-            "facts_after", await _discover(sender.client, target, options, sender.writer.site_key)
-        )
+        async with GpuWatch(sender.client, target.gpus, target.prometheus) as gpus:
+            await _send_and_watch(sender, suite, probes, target, options, gpus)
     except Stopped as stopped:
         journal.append("stopped", str(stopped))
     except KvcanaryError as error:
@@ -279,6 +251,44 @@ async def _send_all(
         raise
     finally:
         journal.append("scale", sender.scale())
+
+
+async def _send_and_watch(
+    sender: Sender,
+    suite: Suite,
+    probes: Sequence[Probe],
+    target: Target,
+    options: Options,
+    gpus: GpuWatch,
+) -> None:
+    journal = sender.journal
+    earlier = options.resume
+    facts = (earlier and earlier.facts) or await _discover(sender, target, options, gpus)
+    journal.append("facts", facts)
+    gauge = make_gauge(
+        sender.client, facts, target.workers, trust_discovered=target.trust_discovered
+    )
+    limits = Limits(
+        options.concurrency,
+        options.deadline_seconds,
+        _budget(suite, options.budget),
+        suite.tokens,
+        suite.stop_when_proven,
+        suite.bound,
+    )
+    meter = await make_meter(sender.client, facts, with_key=target.trust_discovered)
+    if meter:
+        journal.append("topology", meter.topology)
+    backoff = None
+    if suite.pause_above is not None:
+        use = fullest_pool(
+            sender.client, facts, target.workers, trust_discovered=target.trust_discovered
+        )
+        backoff = Backoff(use, suite.pause_above, sender.listener)
+    runner = Runner(sender, probes, facts, gauge, meter, limits, backoff)
+    async with _sampled(sender, facts, target):
+        await _drive(runner, journal, options)
+    journal.append("facts_after", await _discover(sender, target, options, gpus))
 
 
 async def _drive(runner: Runner, journal: Journal, options: Options) -> None:
@@ -304,6 +314,7 @@ async def _sampled(sender: Sender, facts: Facts, target: Target) -> AsyncIterato
         facts.workers,
         short_names(facts.workers),
         with_key=target.trust_discovered,
+        prometheus=target.prometheus,
     )
     try:
         async with sampler:
@@ -319,17 +330,17 @@ async def _served(client: Client, options: Options) -> tuple[openai.Model, ...] 
     return openai.models(listing.value) or None
 
 
-async def _discover(client: Client, target: Target, options: Options, site_key: SiteKey) -> Facts:
+async def _discover(sender: Sender, target: Target, options: Options, gpus: GpuWatch) -> Facts:
     facts = await discover(
-        client,
+        sender.client,
         target.context_tokens,
         context_source=target.context_source,
         trust_discovered=target.trust_discovered,
         workers=target.workers,
-        site_key=site_key,
+        site_key=sender.writer.site_key,
         deadline_seconds=min(METADATA_SECONDS, options.deadline_seconds),
     )
-    return facts.model_copy(update={"output_tokens": target.output_tokens})
+    return await gpus.added_to(facts.model_copy(update={"output_tokens": target.output_tokens}))
 
 
 def _budget(suite: Suite, given: Budget) -> Budget:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from kvcanary.deployment.facts import Gpu
+from kvcanary.deployment.facts import Facts, Gpu
 from kvcanary.deployment.target import GpuReader, GpuSource, PrometheusServer
 from kvcanary.engines.exposition import Exposition, Malformed, parse
 from kvcanary.probing.client import Client
@@ -61,6 +61,11 @@ class GpuWatch:
         seen = await asyncio.gather(*(self._read(source) for source in self._sources))
         notes = dict.fromkeys(note for one in seen for note in one.notes)
         return GpusSeen(tuple(gpu for one in seen for gpu in one.gpus), tuple(notes))
+
+    async def added_to(self, facts: Facts) -> Facts:
+        """The facts with the GPUs as they are now."""
+        seen = await self.read()
+        return facts.model_copy(update={"gpus": seen.gpus, "notes": (*facts.notes, *seen.notes)})
 
     async def _stop(self) -> None:
         watch = self._xids

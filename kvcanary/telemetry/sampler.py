@@ -12,11 +12,13 @@ from types import TracebackType
 from typing import Self
 
 from kvcanary.deployment.facts import Worker
+from kvcanary.deployment.target import PrometheusServer
 from kvcanary.engines.gauges import Level, levels_in_loads
 from kvcanary.engines.levels import levels_in_text
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.record.series import Series
+from kvcanary.telemetry.prometheus import Prometheus
 from kvcanary.telemetry.track import Track
 
 INTERVAL_SECONDS = 1.0
@@ -33,6 +35,7 @@ class Sampler:
     """Samples while its ``async with`` block lasts, and once more at its end.
 
     Args:
+        prometheus: asked at the end for workers that told nothing themselves.
         names: short names of the workers by URL.
         with_key: send the endpoint's key to the workers.
         interval_seconds: None: as the number of workers has it.
@@ -45,6 +48,7 @@ class Sampler:
         names: Mapping[str, str],
         *,
         with_key: bool,
+        prometheus: PrometheusServer | None = None,
         interval_seconds: float | None = None,
     ) -> None:
         self._workers = tuple(worker for worker in workers if worker.url.startswith("http"))
@@ -55,6 +59,8 @@ class Sampler:
         self._client = Client(endpoint, concurrency=2 * len(self._workers) + 1)
         self._tracks: dict[str, dict[int | None, Track]] = {w.url: {} for w in self._workers}
         self._unanswered: dict[str, int] = dict.fromkeys(self._tracks, 0)
+        self._prometheus = None if prometheus is None else Prometheus(prometheus)
+        self._elsewhere: tuple[Series, ...] = ()
         self._tasks: list[asyncio.Task[None]] = []
         self._began = 0.0
 
@@ -78,6 +84,7 @@ class Sampler:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             if error is None or isinstance(error, Exception):
                 await asyncio.gather(*(self._read(w, LAST_SECONDS) for w in self._workers))
+                await self._ask_prometheus()
         finally:
             await self._client.__aexit__()
 
@@ -99,13 +106,24 @@ class Sampler:
         for level in levels:
             self._tracks[worker.url].setdefault(level.rank, Track()).add(at, level)
 
+    async def _ask_prometheus(self) -> None:
+        silent = {url: self._names[url] for url, tracks in self._tracks.items() if not tracks}
+        if self._prometheus is None or not silent:
+            return
+        seconds = asyncio.get_running_loop().time() - self._began
+        found = await self._prometheus.workers()
+        self._elsewhere = await self._prometheus.series(found, silent, seconds)
+
     def series(self) -> tuple[Series, ...]:
         """What was read, rank by rank. A worker that told nothing has one series without steps."""
-        return tuple(
+        own = (
             series
             for url, tracks in self._tracks.items()
             for series in _series(self._names[url], tracks, self._unanswered[url])
         )
+        elsewhere = {series.worker.partition(".")[0] for series in self._elsewhere}
+        told = (series for series in own if series.worker not in elsewhere)
+        return (*told, *self._elsewhere)
 
 
 def _series(name: str, tracks: Mapping[int | None, Track], unanswered: int) -> Sequence[Series]:

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from kvcanary.deployment.target import PrometheusServer
 from tests import needs
+from tests.instrument.served_lab import served
 
 GUARD_SECONDS = 60
 READY = "Server is ready to receive web requests"
@@ -27,6 +30,38 @@ class Scraped:
     job: str
     address: str
     labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A Prometheus server that scrapes the workers of a lab, and a DCGM exporter."""
+
+    url: str
+    front: str
+    workers: Mapping[str, str]
+    """Role by URL."""
+
+    def server(self, job: str = "llm", role_label: str | None = "role") -> PrometheusServer:
+        """How it is reached, and whose series are meant."""
+        return PrometheusServer(self.url, (("job", job),), role_label)
+
+
+@contextmanager
+def scene(folder: Path, gpus: str) -> Iterator[Scene]:
+    """Two prefill and two decode workers, one target that is down, and an exporter of GPUs."""
+    with served(folder, "2x2", "--context", "4096") as front, exporter(gpus) as dcgm:
+        listing = f"{front.removesuffix('/v1')}/workers"
+        with urllib.request.urlopen(listing, timeout=GUARD_SECONDS) as answer:
+            workers = {w["url"]: w["worker_type"] for w in json.load(answer)["workers"]}
+        targets = [
+            Scraped("llm", urlsplit(url).netloc, {"role": role, "model_name": "theirs"})
+            for url, role in workers.items()
+        ]
+        down = Scraped("lame", f"127.0.0.1:{free_port()}", {"role": "decode"})
+        alive = Scraped("lame", targets[0].address, {"role": "somebody"})
+        gpu = Scraped("gpu", dcgm, {})
+        with prometheus(folder, *targets, down, alive, gpu) as url:
+            yield Scene(url, front, workers)
 
 
 @contextmanager

@@ -1,0 +1,78 @@
+"""What a run records of GPUs and pools: named in a deployment file, and read from the real thing."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from kvcanary.record.run import RunRecord
+from tests.cli.command import kvcanary, only_record
+from tests.telemetry.real_prometheus import Scene
+
+FILE = """
+front_door:
+  url: {front}
+prometheus:
+  url: {url}
+  labels: {{job: llm}}
+  role_label: role
+gpus:
+  - reader: nvml
+    indices: [1, 2]
+    worker: {worker}
+  - reader: dcgm
+    labels: {{modelName: Tesla T4}}
+"""
+
+
+@pytest.fixture(scope="module")
+def record(
+    scene: Scene, driver: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> RunRecord:
+    folder = tmp_path_factory.mktemp("run")
+    worker = next(iter(scene.workers))
+    file = folder / "kvcanary.yaml"
+    file.write_text(FILE.format(front=scene.front, url=scene.url, worker=worker))
+    ended = kvcanary(
+        folder,
+        *("check", str(file), "--suite", "smoke", "-q"),
+        extra={"LD_LIBRARY_PATH": str(driver[""])},
+    )
+    assert ended.code in (0, 3), ended.said
+    assert "most in use: P1 " in ended.said
+    return only_record(folder)
+
+
+def test_gpus_are_facts_before_and_after(record: RunRecord, scene: Scene) -> None:
+    assert record.facts
+    assert record.facts_after
+    for facts in (record.facts, record.facts_after):
+        assert [(g.source, g.index, g.worker) for g in facts.gpus] == [
+            ("NVML", 1, next(iter(scene.workers))),
+            ("NVML", 2, next(iter(scene.workers))),
+            ("DCGM, Prometheus", 0, None),
+        ]
+    assert record.facts_after.gpus[1].xids == (79, 48)
+
+
+def test_every_worker_has_its_series(record: RunRecord) -> None:
+    assert sorted(series.worker for series in record.series) == ["D1", "D2", "P1", "P2"]
+    for series in record.series:
+        assert series.at_seconds
+        assert series.pool_tokens
+        assert series.last_tokens is not None
+
+
+def test_nothing_is_read_of_a_machine_that_was_not_named(
+    scene: Scene, driver: Mapping[str, Path], tmp_path: Path
+) -> None:
+    ended = kvcanary(
+        tmp_path,
+        *("plan", scene.front, "--context", "4096", "-q"),
+        extra={"LD_LIBRARY_PATH": str(driver[""])},
+    )
+    assert ended.code == 0, ended.said
+    record = only_record(tmp_path)
+    assert record.facts
+    assert record.facts.gpus == ()
+    assert not any("GPU" in note for note in record.facts.notes)
