@@ -66,7 +66,11 @@ def wanted(documents: Documents, asked: Collection[str]) -> tuple[Want, ...]:
         asked: paths that it was asked for already, with or without success.
     """
     engine = engine_of(documents)
-    stages = (engine.wants, engine.older(documents)) if engine else (SIGNS, LATER_SIGNS)
+    if engine:
+        stages: tuple[tuple[Want, ...], ...] = (engine.wants, engine.older(documents))
+    else:
+        owners = openai.owners(documents)
+        stages = (*(e.wants for e in ENGINES if e.owner in owners), SIGNS, LATER_SIGNS)
     for stage in stages:
         if left := tuple(want for want in stage if want.path not in asked):
             return left

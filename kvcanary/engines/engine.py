@@ -34,6 +34,7 @@ class Engine:
         use: the documents that tell how much of the pool is in use now; none where nothing tells it.
         metrics: the names that are read from its metrics.
         older: what to ask for in place of documents that did not come: older names.
+        owner: who it says its models are owned by: a hint at what to ask for first, and no more.
         arguments: what it was started with, as far as it tells; secrets included.
     """
 
@@ -43,5 +44,6 @@ class Engine:
     worker: MakeWorker
     use: tuple[Want, ...] = ()
     metrics: frozenset[str] = frozenset()
+    owner: str | None = None
     older: Callable[[Documents], tuple[Want, ...]] = _nothing_older
     arguments: Callable[[Documents], Mapping[str, object] | None] = _no_arguments

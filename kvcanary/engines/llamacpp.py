@@ -95,5 +95,6 @@ ENGINE = Engine(
     wants=(PROPS, SLOTS),
     speaks=_speaks,
     worker=_worker,
+    owner="llamacpp",
     arguments=_arguments,
 )

@@ -104,6 +104,7 @@ ENGINE = Engine(
     wants=(PAGE, INFO),
     speaks=_speaks,
     worker=_worker,
+    owner=OWNER,
     use=(PAGE, INFO),
     metrics=_METRICS,
     arguments=_arguments,

@@ -59,4 +59,5 @@ ENGINE = Engine(
     wants=(RUNNING, VERSION),
     speaks=_speaks,
     worker=_worker,
+    owner="library",
 )

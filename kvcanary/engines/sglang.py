@@ -344,6 +344,7 @@ ENGINE = Engine(
     wants=(INFO, LOADS, PAGE),
     speaks=_speaks,
     worker=_worker,
+    owner="sglang",
     use=(LOADS, PAGE),
     metrics=_METRICS,
     older=_older,

@@ -88,6 +88,7 @@ ENGINE = Engine(
     wants=(OWN_PAGE, VERSION),
     speaks=_speaks,
     worker=_worker,
+    owner=OWNER,
     use=(OWN_PAGE,),
     metrics=_METRICS,
 )

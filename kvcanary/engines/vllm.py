@@ -244,6 +244,7 @@ ENGINE = Engine(
     wants=(PAGE, VERSION, DEVELOPER),
     speaks=_speaks,
     worker=_worker,
+    owner="vllm",
     use=(PAGE,),
     metrics=_METRICS,
     arguments=_arguments,
