@@ -22,8 +22,12 @@ from kvcanary.canary.tenants import Cast
 LEAST_PHRASE = 4
 """Fewest slot words in a row that are looked up (32 bits)."""
 MAX_LOOKUPS = 1_024
-"""Most phrase look-ups in one answer: a flood of slot words must not stall the run (each searches the
-words of all requests)."""
+"""Most phrase look-ups in one answer."""
+MAX_SEARCHED = 200_000_000
+"""Most bytes that they search, a fifth of a second's work: each goes through the words of all requests,
+and a flood of slot words must not stall the others that are under way."""
+ENOUGH_LOOKUPS = 128
+"""Look-ups that an answer may have in any case: more than an honest one of 512 tokens needs."""
 
 _MIXED = re.compile(f"(?:[0-9]+|{PREFIX})(?:[A-Z]{{0,31}}?(?:[0-9]+|{PREFIX}))*+")
 """Digits and prefixes that are less than two codes apart."""
@@ -132,7 +136,7 @@ class Recogniser:
             code_tests=whole.tests,
             code_windows=windows,
             phrase_windows=phrases.windows,
-            complete=phrases.lookups < MAX_LOOKUPS,
+            complete=not phrases.exhausted,
         )
 
     # -- codes -------------------------------------------------------------------------------------
@@ -228,11 +232,18 @@ class _Phrases:
         """Look-ups among the other requests: where chance could have put a phrase."""
         self._own = prompts.get(own) if own is not None else None
         self._others = [prompt for number, prompt in prompts.items() if number != own]
+        words = sum(len(prompt.stream) for prompt in self._others)
+        self._searches = max(ENOUGH_LOOKUPS, MAX_SEARCHED // max(1, words))
+
+    @property
+    def exhausted(self) -> bool:
+        """A bound was reached."""
+        return self.lookups >= MAX_LOOKUPS or self.windows >= self._searches
 
     def read(self, runs: Iterable[tuple[int, bytes]]) -> Iterator[PhraseSeen]:
         for first, run in runs:
             at = 0
-            while at <= len(run) - LEAST_PHRASE and self.lookups < MAX_LOOKUPS:
+            while at <= len(run) - LEAST_PHRASE and not self.exhausted:
                 self.lookups += 1
                 best = self._best(run, at, (first + at) % len(SLOT_ALPHABETS))
                 if best:

@@ -6,7 +6,7 @@ import click
 
 from kvcanary.cli.output import OutputFormat, Reports, concluded, output_option, reports_option
 from kvcanary.cli.running import Choices, new_record, resumed_record, run, run_options
-from kvcanary.cli.targets import Connection
+from kvcanary.cli.targets import Connection, secret_variables
 
 
 def _words(_ctx: click.Context, _param: click.Parameter, command: str | None) -> list[str] | None:
@@ -64,4 +64,4 @@ def check(
     """
     new, earlier = resumed_record(resume) if resume else (new_record(record), None)
     one = run(connection, choices, new, resume=earlier)
-    return concluded(one, new.path, output, reports, on_leak)
+    return concluded(one, new.path, output, reports, on_leak, secret_variables(connection))

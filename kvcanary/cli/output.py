@@ -1,7 +1,7 @@
 """What commands print and which files they write, from a record."""
 
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,10 +72,12 @@ def concluded(
     output: OutputFormat,
     reports: Reports,
     on_leak: list[str] | None = None,
+    secret: Collection[str] = (),
 ) -> int:
     """Run, write the reports, print the outcome, return the exit code.
 
     ``path``: where the record goes. A run that does not reach its end leaves a partial one there.
+    ``secret``: environment variables that the hook does not get.
     """
     import asyncio
 
@@ -91,7 +93,7 @@ def concluded(
     if on_leak:
         from kvcanary.report.hook import call_on_leak
 
-        call_on_leak(on_leak, result.record)
+        call_on_leak(on_leak, result.record, secret)
     if result.record_error:
         click.echo(
             f"Error: the record {result.path} could not be written to its end: {result.record_error}. "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kvcanary.cli.targets import Connection, opened, target_options
-from kvcanary.errors import UsageError
+from kvcanary.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from kvcanary.canary.prompt import RunIdentity
@@ -158,7 +158,10 @@ def resumed_record(cut_off: Path) -> "tuple[Record, RunRecord]":
             "Set KVCANARY_SITE_KEY_FILE to the key it was made with."
         )
     name = cut_off.name.removesuffix(PARTIAL).removesuffix(".jsonl") + "-resumed.jsonl"
-    identity = RunIdentity(earlier.info.run, bytes.fromhex(earlier.info.nonce))
+    try:
+        identity = RunIdentity(earlier.info.run, bytes.fromhex(earlier.info.nonce))
+    except ValueError:
+        raise ConfigError(f"{cut_off} was not written by kvcanary: its nonce is none.") from None
     return Record(identity, cut_off.with_name(name)), earlier
 
 

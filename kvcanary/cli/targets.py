@@ -206,6 +206,18 @@ def _key(variable: str | None) -> "SecretKey | None":
     return SecretKey(os.environ[name]) if os.environ.get(name) else None
 
 
+def secret_variables(connection: Connection) -> frozenset[str]:
+    """Environment variables that hold keys: the API key's, and those that a deployment file names.
+
+    No other command gets them, but for what any command needs.
+    """
+    from kvcanary.probing.yaml_file import variables_in
+
+    path = Path(connection.target)
+    named = variables_in(path) if path.suffix in FILE_SUFFIXES else frozenset()
+    return (named | {KEY_VARIABLE, connection.api_key_env or KEY_VARIABLE}) - {"HOME", "PATH"}
+
+
 async def _announced(process: asyncio.subprocess.Process, target: str) -> "Target":
     assert process.stdout is not None  # noqa: S101 - asked for above
     try:

@@ -12,6 +12,9 @@ from kvcanary.record.exchange import ForeignText, Form, Nulls, Recall
 
 LEAST_OPENING = 4
 """Characters of the label asked for that have to open the answer."""
+MAX_FOREIGN = 256
+"""Sightings that are kept of one answer, the strongest: a record must not grow with what a server sends."""
+MAX_NAMES = 1_024
 PHRASE_WORDS = 6
 """Slot words of one verse: a whole phrase."""
 
@@ -57,15 +60,25 @@ def read_answer(
         decoy_seen=None
         if decoy_code is None
         else any(c.identity == decoy_code for c in seen.codes),
-        foreign=(
-            *(_code(c, prompts, tokens, prompt.writer.run.number) for c in foreign_codes),
-            *(_phrase(p, prompts, tokens) for p in seen.phrases if p.request != prompt.number),
-            *_names(seen, foreign_tenants, prompt),
-            *_private_words(seen, foreign_tenants, prompt),
+        foreign=_strongest(
+            (
+                *(_code(c, prompts, tokens, prompt.writer.run.number) for c in foreign_codes),
+                *(_phrase(p, prompts, tokens) for p in seen.phrases if p.request != prompt.number),
+                *_names(seen, foreign_tenants, prompt),
+                *_private_words(seen, foreign_tenants, prompt),
+            )
         ),
         nulls=_nulls(seen, cast, known, sent),
         own=frozenset(_own_forms(seen, own, prompt)),
     )
+
+
+def _strongest(found: tuple[ForeignText, ...]) -> tuple[ForeignText, ...]:
+    """In the order in which they were found, but for what is beyond ``MAX_FOREIGN``."""
+    if len(found) <= MAX_FOREIGN:
+        return found
+    forms = list(Form)
+    return tuple(sorted(found, key=lambda t: (forms.index(t.form), -t.extent))[:MAX_FOREIGN])
 
 
 def _own_forms(seen: Sightings, own: set[CodeId], prompt: CanaryPrompt) -> Iterator[Form]:
@@ -172,15 +185,16 @@ def _nulls(seen: Sightings, cast: Cast, known: set[int], sent: set[int]) -> Null
     everybody = (*cast.tenants, *cast.phantoms)
     own_names = {tenant.name_number for tenant in everybody if tenant.index in known}
     phantoms = [tenant for tenant in everybody if tenant.index not in sent | known]
+    names = tuple(sorted(seen.names - own_names))
     phantom_words = {word for phantom in phantoms for word in phantom.private}
     return Nulls(
         code_tests=seen.code_tests,
         code_windows=seen.code_windows,
         phrase_windows=seen.phrase_windows,
-        names_seen=tuple(sorted(seen.names - own_names)),
+        names_seen=names[:MAX_NAMES],
         phantom_words=tuple(sorted(seen.private_words & phantom_words)),
         unverified_codes=seen.unverified_codes,
-        complete=seen.complete,
+        complete=seen.complete and len(names) <= MAX_NAMES,
     )
 
 

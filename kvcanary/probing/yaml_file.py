@@ -84,6 +84,16 @@ def load_yaml(path: Path, model: type[Model], variables: Mapping[str, str] | Non
         raise ConfigError("\n".join(lines)) from None
 
 
+def variables_in(path: Path) -> frozenset[str]:
+    """Environment variables that a file names; none where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return frozenset()
+    return frozenset(m["name"] for m in _DOLLAR.finditer(text) if m["name"])
+
+
 def _places(node: yaml.Node, path: Path) -> dict[Path_, _Place]:
     """Where each value stands; the place of a mapping's entry is that of its key."""
     places: dict[Path_, _Place] = {}

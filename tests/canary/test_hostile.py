@@ -12,7 +12,7 @@ from kvcanary.canary.codes import ALPHABET, CodeId, CodeMaker, written
 from kvcanary.canary.index import CodeIndex
 from kvcanary.canary.lexicon import lexicon
 from kvcanary.canary.prompt import Shape
-from kvcanary.canary.recognise import MAX_LOOKUPS, Recogniser
+from kvcanary.canary.recognise import ENOUGH_LOOKUPS, MAX_LOOKUPS, Recogniser
 from kvcanary.canary.sitekey import SiteKey
 from tests.canary.scene import Scene
 
@@ -131,6 +131,19 @@ def test_a_flood_costs_a_bounded_number_of_steps(
     assert times["CodeMaker.make"] == 0
     requests = {c.identity.request for c in seen.codes} | {p.request for p in seen.phrases}
     assert requests <= {prompt.number for prompt in PROMPTS}
+
+
+@pytest.mark.parametrize("name", ["slot words", "own phrases"])
+def test_the_more_is_planted_the_fewer_look_ups_a_flood_gets(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work, bytes searched, stays the same; what an honest answer needs is always done."""
+    planted = sum(len(prompt.stream) for prompt in PROMPTS[1:])
+    monkeypatch.setattr(recognise, "MAX_SEARCHED", 200 * planted)
+    seen = SCENE.recogniser.read(FLOODS[name], own=0)
+    assert (seen.complete, seen.phrase_windows <= 200) == (False, True)
+    monkeypatch.setattr(recognise, "MAX_SEARCHED", planted)
+    assert SCENE.recogniser.read(FLOODS["slot words"], own=0).phrase_windows == ENOUGH_LOOKUPS
 
 
 @pytest.mark.parametrize("name", ["prefixes", "written prefixes", "one code"])

@@ -1,5 +1,6 @@
 """One answer read: what became of its own label, and whose text it holds otherwise."""
 
+import random
 from collections.abc import Mapping
 
 import pytest
@@ -7,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcanary.canary.codes import CodeId, CodeMaker, written
+from kvcanary.canary.lexicon import lexicon
 from kvcanary.canary.prompt import CanaryPrompt, Position, Shape
 from kvcanary.canary.sitekey import SiteKey
-from kvcanary.detect.reading import Reading, read_answer
+from kvcanary.detect.reading import MAX_FOREIGN, MAX_NAMES, Reading, read_answer
 from kvcanary.record.exchange import ForeignText, Form, Recall
 from tests.canary.scene import Scene
 
@@ -174,6 +176,21 @@ def test_a_stretch_of_another_prompt_is_blamed_on_nobody_else(
     assert requests <= {owner.number, owner.decoy[0] if owner.decoy else owner.number}
     names = {text.tenant for text in foreign if text.form is Form.NAME}
     assert names <= {owner.tenant.index, owner.decoy[1].index if owner.decoy else -1}
+
+
+def test_a_flood_of_codes_and_names_makes_no_large_record() -> None:
+    """The strongest sightings are kept, and what was cut makes the reading incomplete where odds need it."""
+    rng = random.Random(1)
+    codes = " ".join(
+        written(SCENE.codes.make(CodeId(1, n >> 12, n & 4095))) for n in range(3 * MAX_FOREIGN)
+    )
+    names = lexicon().names
+    crowd = " ".join(" ".join(map(rng.choice, names)) for _ in range(2 * MAX_NAMES))
+    reading = read(f"{OTHER.text()[:900]} {codes} {crowd}")
+    assert len(reading.foreign) == MAX_FOREIGN
+    assert all(text.form is Form.CODE and text.whole for text in reading.foreign)
+    assert len(reading.nulls.names_seen) == MAX_NAMES
+    assert not reading.nulls.complete
 
 
 def test_a_code_of_an_older_run_is_foreign_and_its_tenant_unknown() -> None:

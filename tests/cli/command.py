@@ -74,23 +74,32 @@ def check_against(
     handler: Handler, folder: Path, *arguments: str, extra: Mapping[str, str] | None = None
 ) -> Ended:
     """``kvcanary check`` against a server that answers with ``handler``."""
+    (ended,) = against(handler, folder, ["check", "URL", *arguments], extra=extra)
+    return ended
 
-    async def exchange() -> Ended:
+
+def against(
+    handler: Handler, folder: Path, *commands: list[str], extra: Mapping[str, str] | None = None
+) -> list[Ended]:
+    """Commands one after the other against one server; ``URL`` among their words is its base URL."""
+
+    async def one(words: list[str], url: str) -> Ended:
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            *(url if word == "URL" else word for word in words),
+            env=environment(folder, extra),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        out, err = await asyncio.wait_for(process.communicate(), GUARD_SECONDS)
+        assert process.returncode is not None
+        encoding = (extra or {}).get("PYTHONIOENCODING", "utf-8")
+        return Ended(process.returncode, out.decode(encoding), err.decode(encoding))
+
+    async def exchange() -> list[Ended]:
         async with rogue_server(handler) as server:
-            process = await asyncio.create_subprocess_exec(
-                *COMMAND,
-                "check",
-                server.base_url,
-                *arguments,
-                env=environment(folder, extra),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            out, err = await asyncio.wait_for(process.communicate(), GUARD_SECONDS)
-            assert process.returncode is not None
-            encoding = (extra or {}).get("PYTHONIOENCODING", "utf-8")
-            return Ended(process.returncode, out.decode(encoding), err.decode(encoding))
+            return [await one(words, server.base_url) for words in commands]
 
     return run(exchange())
 

@@ -1,226 +1,214 @@
 """kvcanary never becomes the leak: secrets of others and of its user reach no output and no file.
 
-A server plants somebody's text and keys in every place that a server can write to; the real command runs
-against it, and everything it printed and wrote is searched.
+A server plants somebody's text and keys in every place that a server can write to; the real commands run
+against it, and everything they printed and wrote is searched.
 """
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.command import (
-    Ended,
-    check_against,
-    counted,
-    environment,
-    kvcanary,
-    records,
-    tell,
-)
-from tests.probing.rogue_server import Call, Handler, delta, usage
+from kvcanary.cli import COMMANDS
+from kvcanary.record.exchange import Form
+from kvcanary.record.journal import load
+from tests.cli.command import Ended, against, environment, kvcanary, records
+from tests.end_to_end.planted import CUSTOMER, ERRORS, SECRETS, USER_KEY, Everywhere, server
 
-CUSTOMER = "Mrs-Hildegard-Zwiebelfisch-IBAN-DE02120300000000202051"
-SERVER_KEY = "sk-server-7f3e9a-do-not-print"
-USER_KEY = "sk-user-5b1c22-do-not-print"
-USER_HEADER_VALUE = CUSTOMER.lower()
-SECRETS = (CUSTOMER, CUSTOMER.lower(), CUSTOMER[:20], SERVER_KEY, USER_KEY)
+ROOT = Path(__file__).resolve().parent.parent.parent
+KEEP = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
+DEVELOPER = {"PYTHONDEVMODE": "1", "PYTHONFAULTHANDLER": "1", "PYTHONASYNCIODEBUG": "1"}
+"""Everything that Python can be made to say besides."""
 
 
-def planted(call: Call) -> Handler | None:
-    """What every metadata endpoint says, with a secret in each field that is free text."""
-    port = call.writer.get_extra_info("sockname")[1]
-    worker = f"http://127.0.0.1:{port}"
-    documents: dict[str, object] = {
-        "/v1/models": {
-            "object": "list",
-            "data": [
-                {"id": "tiny", "object": "model", "owned_by": CUSTOMER, "max_model_len": 4096},
-                {"id": CUSTOMER, "max_model_len": CUSTOMER},
-            ],
-            "note": SERVER_KEY,
-        },
-        "/workers": {
-            "workers": [
-                {"worker_type": "prefill", "url": worker, "model_id": CUSTOMER},
-                {"worker_type": "decode", "url": f"http://{CUSTOMER}:{SERVER_KEY}@127.0.0.1:1"},
-                {"worker_type": CUSTOMER, "url": CUSTOMER},
-            ]
-        },
-        "/server_info": {
-            "api_key": SERVER_KEY,
-            "admin_api_key": SERVER_KEY,
-            "version": f"0.5.23-{CUSTOMER}",
-            "max_total_num_tokens": 8192,
-            "max_req_input_len": 8186,
-            "context_length": 4096,
-            "page_size": 16,
-            "disaggregation_mode": CUSTOMER,
-            "served_model_name": CUSTOMER,
-        },
-    }
-    document = documents.get(call.path.partition("?")[0])
-    if document is None:
-        return None
-    body = json.dumps(document).encode()
-
-    async def answer(one: Call) -> None:
-        await one.answer(
-            200, body, extra=f"X-Note: {SERVER_KEY}\r\nSet-Cookie: id={SERVER_KEY}\r\n"
-        )
-
-    return answer
-
-
-def server(completions: Handler) -> Handler:
-    async def handler(call: Call) -> None:
-        metadata = planted(call)
-        if call.method == "POST":
-            await completions(call)
-        elif metadata:
-            await metadata(call)
-        elif call.path == "/metrics":
-            text = f'# HELP x {CUSTOMER}\nsglang:prompt_tokens_total{{m="{CUSTOMER}"}} 1\n'
-            await call.answer(200, text.encode(), "text/plain")
-        else:
-            await call.answer(404, json.dumps({"detail": CUSTOMER}).encode())
-
-    return handler
-
-
-def label_asked_for(call: Call) -> str:
-    """The label in the prompt's last sentence but one, which an honest model would repeat."""
-    words = call.fields["messages"][0]["content"].split()
-    return str(next(word for word in reversed(words) if word.startswith("KVC-")))
-
-
-async def says_somebody_elses_text(call: Call) -> None:
-    text = (
-        f"{CUSTOMER} {label_asked_for(call)} \x1b[31m{CUSTOMER}\x1b[0m <script>{CUSTOMER}</script>"
-    )
-    first = {**delta(text), "id": CUSTOMER, "model": CUSTOMER, "system_fingerprint": CUSTOMER}
-    thought = delta(reasoning_content=f"I remember {CUSTOMER}")
-    await tell(call, first, thought, delta(finish="stop"), usage(counted(call)), "[DONE]")
-
-
-async def errors_with_somebody_elses_text(call: Call) -> None:
-    body = {"error": {"message": f"failed for {CUSTOMER} {SERVER_KEY}", "type": CUSTOMER}}
-    await call.answer(500, json.dumps(body).encode())
-
-
-async def refuses_with_somebody_elses_text(call: Call) -> None:
-    message = f"{CUSTOMER}: The input (9000 tokens) is longer than the model's context length (10 tokens)."
-    body = {"object": "error", "message": message, "type": CUSTOMER, "code": 400}
-    await call.answer(400, json.dumps(body).encode())
-
-
-async def breaks_off_in_the_stream(call: Call) -> None:
-    await tell(call, delta(CUSTOMER), {"error": {"message": CUSTOMER, "code": 500}})
-
-
-async def redirects_to_somebody(call: Call) -> None:
-    await call.answer(302, b"", extra=f"Location: http://{CUSTOMER}.invalid/{SERVER_KEY}\r\n")
-
-
-async def is_a_web_page(call: Call) -> None:
-    await call.answer(200, f"<html><title>{CUSTOMER}</title></html>".encode(), "text/html")
+def own_environment(folder: Path) -> dict[str, str]:
+    """The key, and no place to write to but ``folder``."""
+    return {"KVCANARY_API_KEY": USER_KEY, "HOME": str(folder), "TMPDIR": str(folder), **DEVELOPER}
 
 
 def everything_written(folder: Path) -> Iterator[tuple[str, str]]:
     for path in folder.rglob("*"):
+        yield "a file's name", path.name
         if path.is_file():
             yield str(path), path.read_bytes().decode(errors="replace")
 
 
-def assert_nothing_leaked(folder: Path, *ended: Ended) -> None:
-    outputs = [text for one in ended for text in (one.out, one.err)]
-    places = [("output", text) for text in outputs] + list(everything_written(folder))
-    for place, text in places:
-        for secret in SECRETS:
-            assert secret not in text, f"{secret[:8]}... in {place}"
+def assert_nothing_leaked(folder: Path, ended: Iterable[Ended], secrets: Iterable[str]) -> None:
+    outputs = [("output", text) for one in ended for text in (one.out, one.err)]
+    for place, text in (*outputs, *everything_written(folder)):
+        for secret in secrets:
+            assert secret not in text, f"{secret[:12]}... in {place}"
 
 
-@pytest.mark.parametrize(
-    "completions",
-    [
-        says_somebody_elses_text,
-        errors_with_somebody_elses_text,
-        refuses_with_somebody_elses_text,
-        breaks_off_in_the_stream,
-        redirects_to_somebody,
-        is_a_web_page,
-    ],
-    ids=lambda handler: handler.__name__,
-)
-def test_nothing_a_server_says_is_printed_or_written(completions: Handler, tmp_path: Path) -> None:
-    reports = tmp_path / "reports"
-    reports.mkdir()
-    checked = check_against(
-        server(completions),
-        tmp_path,
-        "--model",
-        "tiny",
-        "--context",
-        "4096",
-        "--deadline",
-        "5",
-        "--report",
-        f"junit={reports / 'junit.xml'}",
-        "--report",
-        f"json={reports / 'record.json'}",
-        extra={"KVCANARY_API_KEY": USER_KEY, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
+def checked(everywhere: Everywhere, folder: Path, *arguments: str) -> list[Ended]:
+    """``check`` with every report, and ``report`` of what it left."""
+    reports = folder / "reports"
+    reports.mkdir(exist_ok=True)
+    hook = folder / "hook.py"
+    hook.write_text(KEEP)
+    (ended,) = against(
+        server(everywhere),
+        folder,
+        [
+            *("check", "URL", "--model", "tiny", "--context", "4096", "--deadline", "5"),
+            *("--report", f"junit={reports / 'junit.xml'}"),
+            *("--report", f"json={reports / 'record.json'}"),
+            *("--on-leak", f"{sys.executable} {hook} {reports / 'told.json'}"),
+            *arguments,
+        ],
+        extra=own_environment(folder),
     )
-    shown = [kvcanary(tmp_path, "report", str(path)) for path in records(tmp_path)]
-    as_json = [kvcanary(tmp_path, "report", str(path), "-o", "json") for path in records(tmp_path)]
+    shown = [kvcanary(folder, "report", str(path), "-o", "json") for path in records(folder)]
+    shown += [kvcanary(folder, "report", str(path)) for path in records(folder)]
     assert shown, "a record is left whatever happens"
-    assert checked.code in (1, 2, 3)
-    assert "Traceback" not in checked.err
-    assert_nothing_leaked(tmp_path, checked, *shown, *as_json)
+    return [ended, *shown]
 
 
-def test_the_server_was_heard(tmp_path: Path) -> None:
-    """The guard of the tests above: the planted answers are really read (their labels come back)."""
-    checked = check_against(
-        server(says_somebody_elses_text), tmp_path, "--model", "tiny", "--context", "4096"
-    )
+@pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
+@pytest.mark.parametrize("api", ["chat", "completions"])
+def test_nothing_that_an_answer_holds_is_printed_or_written(
+    api: str, stream: str, tmp_path: Path
+) -> None:
+    everywhere = Everywhere()
+    ended = checked(everywhere, tmp_path, "--suite", "smoke", "--api", api, stream)
+    assert "Traceback" not in ended[0].err
+    assert everywhere.told, "earlier requests were given away"
+    assert_nothing_leaked(tmp_path, ended, (*SECRETS, *everywhere.told))
+    assert not any(secret in everywhere.processes for secret in SECRETS)
+    # the guard: what was planted was read, and called what it is
     (path,) = records(tmp_path)
-    assert '"kept"' in path.read_text()
-    assert checked.code in (1, 3)
+    record = load(path)
+    assert any(e.kept for e in record.exchanges)
+    assert {t.form for e in record.exchanges for t in e.foreign} >= {Form.CODE, Form.PHRASE}
+    assert ended[0].code == 1
+    assert (tmp_path / "reports" / "told.json").stat().st_size > 100, "the hook was told"
 
 
-def test_a_failing_test_with_locals_shows_no_secret(tmp_path: Path) -> None:
-    """``pytest --showlocals`` prints the repr of everything that is held while a run fails."""
-    test = tmp_path / "test_fails.py"
-    test.write_text(
-        "import asyncio\n"
-        "from kvcanary.probing.client import Client\n"
-        "from kvcanary.probing.endpoint import Endpoint, PlainText, Request, SecretKey\n"
-        "from kvcanary.canary.sitekey import SiteKey\n"
-        f"KEY = bytes.fromhex('{USER_KEY.encode().hex()}').decode()\n"
-        "def make():\n"
-        "    return Endpoint('http://127.0.0.1:9/v1', 'm', api_key=SecretKey(KEY))\n"
-        "def test_it():\n"
-        "    endpoint = make()\n"
-        "    site_key = SiteKey(bytes(range(32)))\n"
-        "    client = Client(endpoint)\n"
-        "    request = Request('a', PlainText('x'), 1, 'u')\n"
-        "    reply = asyncio.run(client.send(request, deadline_seconds=2))\n"
-        "    assert reply is None\n"
+@pytest.mark.parametrize("error", ERRORS)
+def test_nothing_that_an_error_says_is_printed_or_written(error: str, tmp_path: Path) -> None:
+    (ended,) = against(
+        server(ERRORS[error]()),
+        tmp_path,
+        ["check", "URL", "--model", "tiny", "--context", "4096", "--deadline", "5"],
+        extra=own_environment(tmp_path),
     )
+    assert ended.code in (2, 3)
+    assert "Traceback" not in ended.err
+    assert "kvcanary itself failed" not in ended.err
+    assert_nothing_leaked(tmp_path, [ended], SECRETS)
+
+
+SENDING: dict[str, list[str]] = {
+    "plan": ["plan", "URL", "--model", "tiny", "--context", "4096"],
+    "capacity": ["capacity", "URL", "--model", "tiny", "--context", "4096"],
+    "init": ["init", "URL", "--model", "tiny"],
+    "replay": ["replay", "RECORD", "F1", "--target", "URL"],
+}
+SILENT = {"check", "report", "lab", "probes", "suites", "explain", "selftest"}
+"""Tested above, or never in touch with a server."""
+
+
+def test_every_command_that_talks_to_a_server_is_tested() -> None:
+    assert set(COMMANDS) - SILENT <= set(SENDING)
+
+
+def test_nor_does_any_other_command(tmp_path: Path) -> None:
+    everywhere = Everywhere()
+    ended = checked(everywhere, tmp_path)
+    (path,) = records(tmp_path)
+    commands = [
+        [str(path) if word == "RECORD" else word for word in words]
+        for name, words in SENDING.items()
+        if name in COMMANDS
+    ]
+    ended += against(server(everywhere), tmp_path, *commands, extra=own_environment(tmp_path))
+    rules = sorted({finding.rule for finding in load(path).findings})
+    ended += [kvcanary(tmp_path, "explain", rule) for rule in rules]
+    assert not any("Traceback" in one.err for one in ended)
+    assert_nothing_leaked(tmp_path, ended, (*SECRETS, *everywhere.told))
+
+
+# -- tracebacks ------------------------------------------------------------------------------------
+
+FAILS = """
+import asyncio
+
+from kvcanary.canary.recognise import Recogniser
+from kvcanary.canary.sitekey import SiteKey
+from kvcanary.probing import sender
+from kvcanary.probing.client import Client
+from kvcanary.probing.endpoint import Endpoint, PlainText, Request, SecretKey
+from tests.end_to_end.planted import USER_KEY, Everywhere, server
+from tests.probing.rogue_server import rogue_server
+
+
+def endpoint_at(url):
+    return Endpoint(url, "tiny", api_key=SecretKey(USER_KEY), headers=(("X-Team", SecretKey(USER_KEY)),))
+
+
+def test_a_reply_is_in_a_frame():
+    async def go():
+        async with rogue_server(server(Everywhere())) as rogue:
+            endpoint = endpoint_at(rogue.base_url)
+            async with Client(endpoint) as client:
+                request = Request("a", PlainText("KVC-A b. c. d"), 1, "u")
+                reply = await client.send(request, deadline_seconds=60)
+                content, reasoning, other = reply.texts
+                assert len(content) and len(reasoning) and len(other)
+                listing = await client.get_json(rogue.base_url + "/models", with_key=True)
+                assert listing.value
+                assert reply.content == "what was expected"
+
+    site_key = SiteKey(bytes(range(32)))
+    asyncio.run(go())
+
+
+def test_reading_fails(monkeypatch, tmp_path):
+    from kvcanary.deployment.target import Target
+    from kvcanary.run import Options, run_check
+
+    def fails(self, text, own=None):
+        folded = text.lower()
+        raise LookupError("a fault of ours")
+
+    async def go():
+        async with rogue_server(server(Everywhere())) as rogue:
+            target = Target("t", endpoint_at(rogue.base_url), context_tokens=4096)
+            await run_check(target, Options(record=tmp_path / "r.jsonl"))
+
+    monkeypatch.setattr(Recogniser, "read", fails)
+    asyncio.run(go())
+"""
+
+
+def test_a_failing_test_with_locals_shows_nothing(tmp_path: Path) -> None:
+    """``pytest --showlocals`` prints the repr of everything that is held while a test fails."""
+    test = tmp_path / "test_fails.py"
+    test.write_text(FAILS)
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "--showlocals", "-p", "no:cacheprovider", str(test)],
+        [
+            *(sys.executable, "-m", "pytest", "--showlocals", "-vv", "--full-trace"),
+            *("-p", "no:cacheprovider", "--log-level=DEBUG", str(test)),
+        ],
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env=environment(tmp_path),
-        timeout=60,
+        env=environment(tmp_path, {**own_environment(tmp_path), "PYTHONPATH": str(ROOT)}),
+        timeout=120,
         check=False,
     )
-    assert "1 failed" in ended.stdout
-    assert "SecretKey(***)" in ended.stdout
-    assert USER_KEY not in ended.stdout + ended.stderr
-    assert bytes(range(32)).hex() not in ended.stdout
-    assert "x01\\x02\\x03\\x04" not in ended.stdout
+    said = ended.stdout + ended.stderr
+    assert "2 failed" in said
+    assert "characters of a server's text" in said
+    assert "a fault of ours" in said
+    assert "SecretKey(***)" in said
+    assert bytes(range(32)).hex() not in said
+    assert "x01\\x02\\x03\\x04" not in said
+    assert_nothing_leaked(tmp_path / "nowhere", [Ended(0, said, "")], SECRETS)
+
+
+def test_what_the_server_s_text_is_called_does_not_depend_on_it() -> None:
+    assert json.dumps(CUSTOMER)[1:-1] == CUSTOMER, "it would be found as it is in JSON"
