@@ -1,4 +1,4 @@
-"""Writes what the code already knows: docs/cli.md, docs/record.md and the JSON Schemas.
+"""Writes what the code already knows: docs/cli.md, docs/record.md, docs/deployment-file.md, the JSON Schemas.
 
 ``--check`` writes nothing and fails when anything is stale. In the Markdown files only the part
 between the two markers is generated; the rest is written by hand.
@@ -11,6 +11,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Iterator
+from copy import deepcopy
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ import click
 from pydantic import BaseModel
 
 from kvcanary.cli import cli
+from kvcanary.deployment.file import DeploymentFile
 from kvcanary.probing.grammar import Probe, Suite
 from kvcanary.record.run import RunRecord
 
@@ -28,6 +30,8 @@ END = "<!-- end of the generated part -->"
 HELP_WIDTH = 88
 """Columns of the help texts, whatever the terminal."""
 MODULES = "kvcanary."
+VARIABLE = {"type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*\}"}
+"""Where a deployment file names an environment variable."""
 
 Schema = dict[str, Any]
 
@@ -62,6 +66,10 @@ def generated() -> Iterator[tuple[Path, str]]:
     for model, name in ((Probe, "probe"), (Suite, "suite")):
         document = schema_of(model, "validation", f"{name}.schema.json")
         yield schemas / f"{name}.schema.json", _json(document)
+    deployment = schema_of(DeploymentFile, "validation", "deployment.schema.json")
+    yield schemas / "deployment.schema.json", _json(with_variables(deployment))
+    keys = "\n".join(field_tables(without_nulls(deployment)))
+    yield _within(ROOT / "docs" / "deployment-file.md", keys)
     yield _within(ROOT / "docs" / "cli.md", "\n".join(help_pages()))
     yield _within(ROOT / "docs" / "record.md", "\n".join(field_tables(record)))
 
@@ -106,6 +114,34 @@ def schema_of(
         "$id": name,
         **schema,
     }
+
+
+def with_variables(schema: Schema) -> Schema:
+    """The schema of a file in which ``${NAME}`` may stand for any value: numbers and switches, too."""
+    schema = deepcopy(schema)
+    for part in (schema, *schema["$defs"].values()):
+        for name, value in part.get("properties", {}).items():
+            if value.get("type") == "object":
+                value.pop("default", None)
+            kinds = {choice.get("type") for choice in value.get("anyOf", (value,))}
+            if {"integer", "boolean"} & kinds:
+                note = {k: value.pop(k) for k in ("default", "description") if k in value}
+                choices = value.get("anyOf", [value])
+                part["properties"][name] = {"anyOf": [*choices, VARIABLE], **note}
+    return schema
+
+
+def without_nulls(schema: Schema) -> Schema:
+    """For people: what may be left out is said in words, and what may not is marked."""
+    schema = deepcopy(schema)
+    for part in (schema, *schema["$defs"].values()):
+        for name, value in part.get("properties", {}).items():
+            value["anyOf"] = [c for c in value.pop("anyOf", []) if c.get("type") != "null"]
+            if not value["anyOf"]:
+                del value["anyOf"]
+            if name in part.get("required", ()):
+                value["description"] = f"**Needed.** {value.get('description', '')}"
+    return schema
 
 
 def field_notes(model: type[BaseModel]) -> dict[str, str]:

@@ -335,4 +335,4 @@ def load_deployment(path: Path) -> DeploymentFile:
 
     Raises ConfigError with ``file:line:column: what is wrong``.
     """
-    return load_yaml(path, DeploymentFile, os.environ)
+    return load_yaml(path, DeploymentFile, os.getenv)

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from kvcanary.errors import ConfigError
+from kvcanary.probing.tracebacks import Unseen
 
 MAX_BYTES = 1_000_000
 """No probe, suite or deployment file is anywhere near this size."""
@@ -44,7 +45,11 @@ class FromVariable(str):
         return "'***'"
 
 
-def load_yaml(path: Path, model: type[Model], variables: Mapping[str, str] | None = None) -> Model:
+Variables = Callable[[str], str | None]
+"""An environment variable by its name; None where there is none. A function: its ``repr`` shows no value."""
+
+
+def load_yaml(path: Path, model: type[Model], variables: Variables | None = None) -> Model:
     """Read and validate one file. Raises ConfigError with ``file:line:column: what is wrong``.
 
     Args:
@@ -52,6 +57,11 @@ def load_yaml(path: Path, model: type[Model], variables: Mapping[str, str] | Non
 
     Validators are given the file's folder as their context.
     """
+    with Unseen():
+        return _loaded(path, model, variables)
+
+
+def _loaded(path: Path, model: type[Model], variables: Variables | None) -> Model:
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -110,7 +120,7 @@ def _places(node: yaml.Node, path: Path) -> dict[Path_, _Place]:
     return places
 
 
-def _replace_variables(root: yaml.Node, path: Path, variables: Mapping[str, str]) -> None:
+def _replace_variables(root: yaml.Node, path: Path, variables: Variables) -> None:
     """Put variables into values, never into keys. Raises ConfigError that names those that are missing."""
     wrong: list[str] = []
     done: set[int] = set()  # an alias is the very node of its anchor
@@ -135,11 +145,11 @@ def _replace_variables(root: yaml.Node, path: Path, variables: Mapping[str, str]
             wrong += [
                 f"{where}: the environment variable {name} is not set, or is empty."
                 for name in names
-                if not variables.get(name)
+                if not variables(name)
             ]
             if not wrong:
                 text = _DOLLAR.sub(
-                    lambda m: "$" if m["dollar"] else variables[m["name"]], node.value
+                    lambda m: "$" if m["dollar"] else variables(m["name"]) or "", node.value
                 )
                 node.value = FromVariable(text) if names else text
     if wrong:
