@@ -13,7 +13,8 @@ import kvcanary
 from kvcanary.errors import KvcanaryError
 
 COMMANDS = {
-    "check": "Does every request attend to its own pages? Ask a deployment, or lab:NAME.",
+    "init": "Write a deployment file from what a front door tells.",
+    "check": "Does every request attend to its own pages? Ask a URL, a deployment file or lab:NAME.",
     "plan": "What a run would send, what that costs, and what it leaves out.",
     "probes": "What can be sent, and why.",
     "suites": "Which probes run together, what they require and may spend.",

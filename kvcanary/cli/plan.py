@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kvcanary.cli.running import Choices, new_record, run, run_options
-from kvcanary.cli.targets import Connection
+from kvcanary.cli.targets import Connection, known_beforehand
 from kvcanary.errors import KvcanaryError, UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.option(
     "--offline",
     is_flag=True,
-    help="Contact nobody: needs --context; prices in tokens, by estimate.",
+    help="Contact nobody: prices in tokens, by estimate. Needs --context, a file that promises one, or a lab.",
 )
 def plan(connection: Connection, choices: Choices, offline: bool) -> int:
     """Print what `check` with the same options would send to TARGET, and what that costs.
@@ -58,22 +58,27 @@ def _offline(connection: Connection, choices: Choices) -> "PlanNote":
     from kvcanary.probing.plan import make_plan
     from kvcanary.probing.sizing import ASSUMED
 
-    if connection.context_tokens is None:
-        raise UsageError("--offline needs --context: nobody is asked how long prompts may be.")
+    target = known_beforehand(connection)
+    context = target.context_tokens
+    if context is None:
+        raise UsageError(
+            "--offline needs --context, or a deployment file that says what context is promised: nobody is "
+            "asked how long prompts may be."
+        )
     suite = load_suite(choices.suite)
     budget = Budget(tokens=choices.tokens, tokens_per_minute=choices.tokens_per_minute)
-    tokens = tokens_allowed(budget, suite.tokens, connection.context_tokens)
+    tokens = tokens_allowed(budget, suite.tokens, context)
     budget = replace(budget, tokens=tokens)
     wanted = make_plan(
         load_probes(choices.probes or suite.probes),
-        Facts(context_tokens=connection.context_tokens, context_source="--context"),
-        connection.context_tokens,
+        Facts(context_tokens=context, context_source=target.context_source),
+        context,
         ASSUMED,
         choices.concurrency,
         first_number=0,
         bound=suite.bound,
     )
-    before = estimated(ASSUMED, connection.context_tokens)
+    before = estimated(ASSUMED, context)
     plan = buy(wanted, budget, ASSUMED, before.prompt_tokens + decoy_tokens(ASSUMED))
     overhead = (before, *after(plan, ASSUMED, pairs=0, limit_known=False))
     return plan_note(plan, ASSUMED, budget, overhead)

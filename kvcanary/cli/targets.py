@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kvcanary.probing.endpoint import SecretKey
 
 LAB = "lab:"
+LAB_SOURCE = "the lab's scenario"
 TARGET = "URL|FILE|lab:NAME"
 KEY_VARIABLE = "KVCANARY_API_KEY"
 MAX_CONTEXT = 1 << 30
@@ -144,6 +145,21 @@ async def opened(connection: Connection) -> "AsyncIterator[Target]":
         await _end(process)
 
 
+def known_beforehand(connection: Connection) -> "Target":
+    """What is known of a target without asking anybody. A lab has no address then."""
+    if not connection.target.startswith(LAB):
+        return _with(connection, _named(connection.target))
+    from kvcanary.lab import scenario_named
+
+    name, _, query = connection.target.removeprefix(LAB).partition("?")
+    _arguments(connection.target)
+    context = dict(parse_qsl(query)).get("context", str(scenario_named(name).context_tokens))
+    if not (context.isascii() and context.isdigit()):
+        raise UsageError(f"`{connection.target}`: a context is a number of tokens.")
+    found = _bare(connection.target, "http://lab.invalid/v1")
+    return _with(connection, replace(found, context_tokens=int(context), context_source=LAB_SOURCE))
+
+
 def _named(target: str) -> "Target":
     """A URL, or a deployment file. What is neither is not repeated: it may be a URL with a password."""
     from kvcanary.cli.explain import require_known
@@ -234,7 +250,7 @@ async def _announced(process: asyncio.subprocess.Process, target: str) -> "Targe
         found,
         endpoint=replace(found.endpoint, model=said["model"]),
         context_tokens=said["context_tokens"],
-        context_source="the lab's scenario",
+        context_source=LAB_SOURCE,
     )
 
 

@@ -121,8 +121,7 @@ class Tenant(_Keyed):
 
 
 class Worker(_Keyed):
-    """An engine process behind the front door. One that is listed here gets the front door's key unless it has
-    one of its own."""
+    """An engine process behind the front door. No key is sent to one that has none here."""
 
     url: Url
     """Where the engine answers."""

@@ -20,7 +20,7 @@ class KnownWorker:
         url: where the engine answers, without a trailing slash.
         metrics_url: its metrics, where they are elsewhere than at ``/metrics`` of ``url``.
         engine: name of its engine; None leaves it to what the server answers.
-        api_key: key of this worker; None: the front door's, since whoever lists a worker trusts it.
+        api_key: key of this worker; None: no key is sent to it unless discovered ones are trusted.
     """
 
     role: Role
