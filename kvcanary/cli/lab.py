@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -22,13 +23,17 @@ def lab() -> None:
 
 @lab.command("list")
 @click.option("--habits", "show_habits", is_flag=True, help="What a lab can be made to do.")
-def list_scenarios(show_habits: bool) -> None:
+@click.option("--faults", "show_faults", is_flag=True, help="What can be wrong with a lab.")
+def list_scenarios(show_habits: bool, show_faults: bool) -> None:
     """What the lab can be, and what `kvcanary check` should say about it."""
     from rich.table import Table
 
     from kvcanary.lab import habits, scenarios
     from kvcanary.report.console import Output
 
+    if show_faults:
+        _list_faults()
+        return
     if show_habits:
         table = Table("habit", "of the", "what it does")
         table.columns[0].no_wrap = True
@@ -41,6 +46,24 @@ def list_scenarios(show_habits: bool) -> None:
     for scenario in scenarios():
         table.add_row(scenario.name, _sizes(scenario), scenario.wrong, scenario.check_says)
     Output().print(table)
+
+
+def _list_faults() -> None:
+    """A block for each: a table would have too many columns."""
+    from kvcanary.lab import faults
+
+    for fault in faults():
+        click.echo(click.style(fault.key, bold=True) + f"  ({fault.mechanism})")
+        for label, text in (
+            ("where", fault.where),
+            ("wrong", fault.wrong),
+            ("needs", fault.needs),
+            ("rate", f"{fault.usual_rate:g} at each opportunity, unless told"),
+            ("caller sees", fault.caller_sees),
+            ("check says", fault.check_says),
+            ("references", ", ".join(fault.references)),
+        ):
+            click.echo(f"  {label:<11}  {text}")
 
 
 def _sizes(scenario: Scenario) -> str:
@@ -75,6 +98,18 @@ def _sizes(scenario: Scenario) -> str:
     multiple=True,
     help="What it does besides; repeatable (see `kvcanary lab list --habits`).",
 )
+@click.option(
+    "--fault",
+    "fault_texts",
+    metavar="KEY[:RATE][@TOKENS]",
+    multiple=True,
+    help="What is wrong besides; repeatable (see `kvcanary lab list --faults`).",
+)
+@click.option(
+    "--truth",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="At the end, write what really happened to each request here: one JSON object a line.",
+)
 @click.option("--front-door-only", is_flag=True, help="No workers' ports, no metrics.")
 @click.option("--announce", is_flag=True, help="One JSON line when ready; ends with stdin.")
 def serve(
@@ -86,6 +121,8 @@ def serve(
     free_list: str | None,
     routing: str | None,
     habit_texts: tuple[str, ...],
+    fault_texts: tuple[str, ...],
+    truth: Path | None,
     front_door_only: bool,
     announce: bool,
 ) -> None:
@@ -93,7 +130,7 @@ def serve(
     import asyncio
     from dataclasses import replace
 
-    from kvcanary.lab import FreeListPolicy, Lab, Routing, scenario_named, with_habit
+    from kvcanary.lab import FreeListPolicy, Lab, Routing, scenario_named, with_fault, with_habit
     from kvcanary.verdict.claims import ExitCode
 
     try:
@@ -106,11 +143,25 @@ def serve(
             scenario = replace(scenario, routing=Routing(routing))
         for text in habit_texts:
             scenario = with_habit(scenario, text)
+        for text in fault_texts:
+            scenario = with_fault(scenario, text)
         box = Lab(scenario, seed=seed, front_door_only=front_door_only, host=host, port=port)
         asyncio.run(_serve(box, announce=announce))
+        if truth is not None:
+            _write_truth(box, truth)
     except UsageError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(ExitCode.COULD_NOT_RUN)
+
+
+def _write_truth(box: Lab, path: Path) -> None:
+    """Raises UsageError."""
+    from kvcanary.lab import write_truth
+
+    try:
+        write_truth(path, box.truth.ledger)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}; choose another place") from error
 
 
 async def _serve(box: Lab, *, announce: bool) -> None:

@@ -36,6 +36,8 @@ _OPTIONS = {
     "free_list": "--free-list",
     "routing": "--routing",
     "habit": "--habit",
+    "fault": "--fault",
+    "truth": "--truth",
 }
 
 

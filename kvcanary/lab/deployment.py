@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import count
 
+from kvcanary.lab.adapters import BASE, Adapter
+from kvcanary.lab.chances import Chances, FaultKey
 from kvcanary.lab.clock import Clock
 from kvcanary.lab.decode import DecodeRank
 from kvcanary.lab.lifecycle import fingerprint, next_version
@@ -18,6 +20,7 @@ from kvcanary.lab.limits import (
     over_context_with_output,
 )
 from kvcanary.lab.model import ModelShape
+from kvcanary.lab.objections import Objection
 from kvcanary.lab.pool import Pool
 from kvcanary.lab.prefill import PrefillRank
 from kvcanary.lab.room import Aborted, End, LabRequest, Refused, Room, Sampling
@@ -43,6 +46,7 @@ class Deployment:
     ) -> None:
         self.scenario = scenario
         self.truth = Truth()
+        self.chances = Chances(scenario.faults, seed=seed, ledger=self.truth.ledger)
         self.tokenizer = tokenizer
         self.clock = clock
         self._serials = count(1)
@@ -72,15 +76,22 @@ class Deployment:
 
     def _prefill_ranks(self, shape: WorkerShape) -> tuple[PrefillRank, ...]:
         return tuple(
-            PrefillRank(number, self.scenario, pool, self._voice, self.clock)
+            PrefillRank(
+                number, self.scenario, pool, self._voice, self.truth, self.chances, self.clock
+            )
             for number, pool in enumerate(self._pools(shape))
         )
 
     def _decode_ranks(self, shape: WorkerShape) -> tuple[DecodeRank, ...]:
-        return tuple(
-            DecodeRank(number, self.scenario, pool, self._voice, self.truth, self.clock)
+        ranks = tuple(
+            DecodeRank(
+                number, self.scenario, pool, self._voice, self.truth, self.chances, self.clock
+            )
             for number, pool in enumerate(self._pools(shape))
         )
+        for rank in ranks:
+            rank.join(ranks)
+        return ranks
 
     def _pools(self, shape: WorkerShape) -> Iterable[Pool]:
         page_tokens = self.scenario.page_tokens
@@ -173,29 +184,65 @@ class Deployment:
         salt: str,
         streaming: bool,
         rank: int | None = None,
+        adapter: Adapter = BASE,
+        objection: Objection | None = None,
     ) -> Room:
         """Hand a request to a prefill and a decode worker, as a prefill/decode router does.
 
-        ``rank``: the DP rank that the client asked for.
+        ``rank``: the DP rank that the client asked for. ``objection``: what prefill will have
+        against it, whatever its length.
         """
         serial = next(self._serials)
         for change in self.scenario.changes:
             if serial == change.requests + 1:
                 change.happen(self)
+        prompt_ids = self._whole(name, prompt_ids)
         route = self._router.route(prompt_ids[: self.scenario.page_tokens].tobytes(), rank)
-        self.truth.submitted(serial, name, _as_truth(route))
+        self.truth.submitted(serial, name, len(prompt_ids), _as_truth(route))
         room = Room(
-            LabRequest(serial, name, prompt_ids, sampling, salt, streaming),
+            LabRequest(serial, name, prompt_ids, sampling, salt, streaming, adapter, objection),
             fingerprint=fingerprint(self.scenario.model_name, route.decode_worker.version),
             on_reserved=route.prefill.wake,
             on_end=self._ended,
         )
+        self._give_id(room)
         self._open[room] = route
         route.count(+1)
         route.decode.receive(room)
         if not room.ended:
             route.prefill.receive(room, route.decode)
         return room
+
+    def _whole(self, name: str, prompt_ids: IntArray) -> IntArray:
+        """The prompt as it was sent."""
+        for key in (FaultKey.TRUNCATED_HEAD, FaultKey.TRUNCATED_TAIL):
+            if self.chances.strikes(key, name, len(prompt_ids)):
+                limit = max(1, self.chances.above_tokens(key))
+                head = key is FaultKey.TRUNCATED_HEAD
+                prompt_ids = prompt_ids[-limit:] if head else prompt_ids[:limit]
+        return prompt_ids
+
+    def _give_id(self, room: Room) -> None:
+        """Register a request under an id of its own."""
+        older = next(iter(self._open), None)
+        if older is not None and self.chances.strikes(
+            FaultKey.ID_REUSE, room.request.name, room.prompt_tokens
+        ):
+            older.divert(room)
+            self.chances.reaches(FaultKey.ID_REUSE, older.request.name)
+
+    def _lose_memory(self, room: Room, worker: Worker[DecodeRank]) -> None:
+        """Host memory that an ended request leaves behind; at the limit the process is killed."""
+        limit = self.scenario.host_memory_tokens
+        request = room.request
+        if limit is None or not self.chances.strikes(
+            FaultKey.HOST_MEMORY_LOST, request.name, request.prompt_tokens
+        ):
+            return
+        worker.lost_tokens += request.prompt_tokens
+        if worker.lost_tokens > limit and worker is self.decode_workers[0]:
+            worker.lost_tokens = 0
+            asyncio.get_running_loop().call_soon(self.restart_decode)
 
     def restart_decode(self) -> None:
         """The first decode worker restarts with the next version: open requests there fail with
@@ -220,6 +267,7 @@ class Deployment:
                 rank.counters.aborted_requests += 1
         route.decode.retire(room)
         route.prefill.wake()
+        self._lose_memory(room, route.decode_worker)
 
     def _end_all(self, rooms: Iterable[Room], end: End) -> None:
         for room in tuple(rooms):

@@ -13,9 +13,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from kvcanary.lab.adapters import adapter_named
 from kvcanary.lab.deployment import Deployment
 from kvcanary.lab.gateway import OverRate, TokensPerMinute
-from kvcanary.lab.limits import Refusal
+from kvcanary.lab.limits import Refusal, no_such_adapter
 from kvcanary.lab.room import Aborted, Delta, Finished, Refused, Room
 from kvcanary.lab.sglang_answers import (
     DONE,
@@ -86,6 +87,10 @@ class FrontDoor:
         )
         if refusal is not None:
             return refused(refusal, name)
+        adapters, words = deployment.scenario.adapters, len(deployment.tokenizer.words)
+        adapter = adapter_named(asked.model, adapters, words)
+        if adapter is None:
+            return refused(no_such_adapter(adapters), name)
         room = deployment.submit(
             name,
             asked.prompt_ids,
@@ -93,6 +98,8 @@ class FrontDoor:
             salt=asked.cache_salt,
             streaming=asked.stream,
             rank=rank,
+            adapter=adapter,
+            objection=asked.objection,
         )
         own = deployment is self.deployment
         shape = AnswerShape(

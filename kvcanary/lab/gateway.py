@@ -14,9 +14,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kvcanary.lab.chances import Chances, FaultKey
 from kvcanary.lab.clock import Clock
 
-_GENERATING: Final = ("/v1/chat/completions", "/v1/completions")
+GENERATING: Final = ("/v1/chat/completions", "/v1/completions")
 _RESPONSES_KEPT: Final = 1000
 _MINUTE: Final = 60.0
 
@@ -68,10 +69,10 @@ class MaxBody:
         if size > self._max_bytes:
             await _error_page(413, "Request Entity Too Large")(scope, receive, send)
         else:
-            await self._app(scope, _again(b"".join(held), receive), send)
+            await self._app(scope, again(b"".join(held), receive), send)
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
+def again(body: bytes, receive: Receive) -> Receive:
     """A ``receive`` that begins with a body that was read already."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -131,24 +132,32 @@ class ResponseCache:
     """Answers a request that it has seen by the response that it got: same id, same bytes.
 
     Keyed by path, model, messages or prompt, ``max_tokens`` and whether it streams. Whoever asks.
+    A fault leaves the messages out of the key.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, chances: Chances) -> None:
         self._app = app
+        self._chances = chances
         self._kept: OrderedDict[bytes, list[Message]] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Replay, or pass on and keep what was a success."""
-        if scope["type"] != "http" or scope["path"] not in _GENERATING:
+        if scope["type"] != "http" or scope["path"] not in GENERATING:
             await self._app(scope, receive, send)
             return
         try:
             body = await Request(scope, receive).body()
         except ClientDisconnect:
             return
-        key = _cache_key(scope["path"], body)
-        if key is not None and key in self._kept:
-            for message in self._kept[key]:
+        key, shape = _cache_key(scope["path"], body), _cache_key(scope["path"], body, text=False)
+        found = self._kept.get(key or b"")
+        weak = shape in self._kept and self._chances.strikes(
+            FaultKey.GATEWAY_CACHE, Request(scope).headers.get("x-request-id", "")
+        )
+        if weak:
+            found = self._kept[shape or b""]
+        if found is not None:
+            for message in found:
                 await send(message)
             return
         messages: list[Message] = []
@@ -157,21 +166,26 @@ class ResponseCache:
             messages.append(message)
             await send(message)
 
-        await self._app(scope, _again(body, receive), sent)
+        await self._app(scope, again(body, receive), sent)
         if key is not None and _succeeded(messages):
             self._kept[key] = messages
-            if len(self._kept) > _RESPONSES_KEPT:
+            if shape is not None and self._chances.has(FaultKey.GATEWAY_CACHE):
+                self._kept[shape] = messages
+            while len(self._kept) > _RESPONSES_KEPT:
                 self._kept.popitem(last=False)
 
 
-def _cache_key(path: str, body: bytes) -> bytes | None:
+def _cache_key(path: str, body: bytes, *, text: bool = True) -> bytes | None:
+    """What a response is kept under; None: it cannot be kept. Without ``text`` only the shape of
+    the request counts."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):
         return None
     if not isinstance(fields, dict):
         return None
-    names = ("model", "messages", "prompt", "max_tokens", "max_completion_tokens", "stream")
+    names = ["model", "max_tokens", "max_completion_tokens", "stream"]
+    names += ["messages", "prompt"] if text else []
     asked = json.dumps([path, *(fields.get(name) for name in names)])
     return blake2b(asked.encode(), digest_size=16).digest()
 

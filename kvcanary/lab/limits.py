@@ -70,6 +70,12 @@ def no_such_rank(rank: int) -> Refusal:
     return Refusal(f"data_parallel_rank {rank} is out of range", by="front")
 
 
+def no_such_adapter(adapters: tuple[str, ...]) -> Refusal:
+    """A request asks for an adapter that is not loaded."""
+    loaded = ", ".join(adapters)
+    return Refusal(f"The requested LoRA adapter is not loaded. Loaded: {loaded}.", by="front")
+
+
 def over_pool(prompt_tokens: int, max_req_input_len: int, by: str) -> Refusal:
     """The prompt does not fit a worker's pool."""
     return Refusal(

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from kvcanary.lab.free_list import FreeList, FreeListPolicy
 from kvcanary.lab.tokenizer import IntArray
-from kvcanary.lab.truth import Witness
+from kvcanary.lab.truth import Witness, Written
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SavedPages:
+    """Content of pages outside of any pool, ids of shape ``(pages, page_tokens)``. ``written`` is
+    for the truth: who wrote it."""
+
+    ids: IntArray
+    written: Written
 
 
 class Pool:
@@ -77,6 +88,20 @@ class Pool:
         self._pages[pages] = source._pages[source_pages]
         self.witness.received(pages, source.witness, source_pages)
         self._mark_written(pages)
+
+    def save(self, pages: IntArray) -> SavedPages:
+        """A copy of whole pages, for host memory."""
+        return SavedPages(self._pages[pages], self.witness.written(pages))
+
+    def restore(self, pages: IntArray, saved: SavedPages) -> None:
+        """Write what was saved into as many pages."""
+        self._pages[pages] = saved.ids
+        self.witness.restored(pages, saved.written)
+        self._mark_written(pages)
+
+    def in_use(self, pages: IntArray) -> IntArray:
+        """Those of the pages that somebody holds."""
+        return pages[self._taken[pages]]
 
     def gather(self, table: IntArray, start: int, stop: int) -> IntArray:
         """What the slots of token positions ``start .. stop - 1`` hold now, as a copy."""

@@ -4,39 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
 
 import numpy as np
 
+from kvcanary.lab.chances import Chances, FaultKey
 from kvcanary.lab.clock import Clock
 from kvcanary.lab.counters import Counters
 from kvcanary.lab.decode import DecodeRank
-from kvcanary.lab.limits import Limits, Refusal, over_pool
-from kvcanary.lab.pool import Pool
-from kvcanary.lab.prefix_cache import PrefixCache, page_keys
+from kvcanary.lab.host_tier import HostTier
+from kvcanary.lab.job import Job
+from kvcanary.lab.limits import Limits, over_pool
+from kvcanary.lab.objections import TIMED_OUT, Objection, Step
+from kvcanary.lab.pool import Pool, SavedPages
+from kvcanary.lab.prefix_cache import Evicted, PrefixCache, page_keys
 from kvcanary.lab.room import Refused, Room
 from kvcanary.lab.scenario import Scenario
 from kvcanary.lab.speech import Speaker, Voice
 from kvcanary.lab.tokenizer import PLACEHOLDER, IntArray
+from kvcanary.lab.transfer import Sender
+from kvcanary.lab.truth import Truth
 
 _EMPTY: IntArray = np.empty(0, np.int32)
-
-
-@dataclass(eq=False)
-class _Job:
-    """What prefill thinks of one request, and the rank of decode that waits for its pages.
-
-    ``ids``: what it computes. ``pending_abort``: it refused the request; whether that ends the
-    request depends on the gate. ``table``: its pages, of which the first ``hits`` were cached.
-    """
-
-    room: Room
-    decode: DecodeRank
-    ids: IntArray
-    pending_abort: Refusal | None = None
-    keys: list[bytes] = field(default_factory=list)
-    table: IntArray = field(default_factory=_EMPTY.copy)
-    hits: int = 0
 
 
 class PrefillRank:
@@ -45,18 +33,29 @@ class PrefillRank:
     role = "prefill"
 
     def __init__(
-        self, number: int, scenario: Scenario, pool: Pool, voice: Voice, clock: Clock
+        self,
+        number: int,
+        scenario: Scenario,
+        pool: Pool,
+        voice: Voice,
+        truth: Truth,
+        chances: Chances,
+        clock: Clock,
     ) -> None:
         self.number = number
         self.pool = pool
         self.limits = Limits(scenario.context_tokens, pool.tokens)
         self.counters = Counters()
         self.cache = PrefixCache()
+        self.host = HostTier(scenario.host_tier_tokens // pool.page_tokens)
         self._scenario = scenario
         self._voice = voice
+        self._chances = chances
         self._clock = clock
-        self._waiting: deque[_Job] = deque()
-        self._computing: _Job | None = None
+        self._sender = Sender(scenario, pool, truth, chances, clock)
+        self._first_before: int | None = None
+        self._waiting: deque[Job] = deque()
+        self._computing: Job | None = None
         self._inflight = 0
         self._transfers: asyncio.TaskGroup
         self._changed = asyncio.Event()
@@ -92,17 +91,33 @@ class PrefillRank:
         cope with its length. One that is truncated instead is cut to what this pool can hold,
         whatever decode's may.
         """
-        job = _Job(room, decode, room.request.prompt_ids)
+        job = Job(room, decode, room.request.prompt_ids, self._clock.now())
         if len(job.ids) >= self.limits.max_req_input_len and self._scenario.auto_truncate:
             job.ids = job.ids[: self.limits.max_req_input_len]
-        elif len(job.ids) >= self.limits.max_req_input_len:
-            job.pending_abort = over_pool(len(job.ids), self.limits.max_req_input_len, by=self.role)
-            job.ids = np.array([PLACEHOLDER], np.int32)
-        if self._scenario.gate.sees_pending_abort and job.pending_abort is not None:
-            room.end(Refused(job.pending_abort))
-            return
-        self._waiting.append(job)
-        self.wake()
+        objection = room.request.objection or self._too_long(job)
+        if objection is not None:
+            self._refuse(job, objection)
+        if not room.ended:
+            self._waiting.append(job)
+            self.wake()
+
+    def _too_long(self, job: Job) -> Objection | None:
+        limit = self.limits.max_req_input_len
+        if len(job.ids) < limit or self._scenario.auto_truncate:
+            return None
+        return Objection(Step.LENGTH, over_pool(len(job.ids), limit, by=self.role))
+
+    def _refuse(self, job: Job, objection: Objection) -> None:
+        """Mark the refusal, put the placeholder in place, and end the request if the door sees it."""
+        job.pending_abort = objection.refusal
+        job.ids = np.array([PLACEHOLDER], np.int32)
+        sees = objection.step is not Step.LENGTH or self._scenario.gate.sees_pending_abort
+        if sees and not self._strikes(objection.step.value, job):
+            job.room.end(Refused(objection.refusal))
+
+    def _strikes(self, key: FaultKey, job: Job) -> bool:
+        request = job.room.request
+        return self._chances.strikes(key, request.name, request.prompt_tokens)
 
     def wake(self) -> None:
         """Something changed: a reservation, an end, a released page."""
@@ -118,8 +133,9 @@ class PrefillRank:
                 finally:
                     self._computing = None
 
-    async def _next_job(self) -> _Job:
+    async def _next_job(self) -> Job:
         while True:
+            self._give_up()
             self._waiting = deque(job for job in self._waiting if not job.room.ended)
             for job in self._waiting:
                 if job.room.decode_table is not None:
@@ -127,78 +143,171 @@ class PrefillRank:
                     return job
             await self._change()
 
-    async def _change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
+    def _give_up(self) -> None:
+        """Refuse what has waited too long; like the engine, it looks between two batches."""
+        patience = self._scenario.waiting_timeout_seconds
+        if patience is None:
+            return
+        for job in tuple(self._waiting):
+            waited = self._clock.now() - job.received
+            if waited > patience and job.pending_abort is None and not job.room.ended:
+                self._refuse(job, TIMED_OUT)
 
-    async def _compute(self, job: _Job) -> None:
+    async def _change(self) -> None:
+        """Wait until something changed, or until somebody has waited too long."""
+        self._changed.clear()
+        patience = self._scenario.waiting_timeout_seconds
+        if patience is None or not self._waiting:
+            await self._changed.wait()
+            return
+        longest = self._clock.now() - min(job.received for job in self._waiting)
+        waits = (
+            asyncio.ensure_future(self._changed.wait()),
+            asyncio.ensure_future(self._clock.sleep(max(0.0, patience - longest) + 0.001)),
+        )
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _compute(self, job: Job) -> None:
         if not await self._admit(job):
             return
-        request = job.room.request
-        done = job.hits * self.pool.page_tokens
+        done = await self._compute_chunks(job)
+        if job.room.ended:
+            self._release(job, computed_pages=done // self.pool.page_tokens)
+            return
+        first = self._first_token(job, computed=done > job.ready * self.pool.page_tokens)
+        self._count(job)
+        if self._strikes(FaultKey.SENT_AFTER_RELEASE, job):
+            self._release(job, computed_pages=job.hits)
+        self._inflight += 1
+        self._transfers.create_task(self._transfer(job, first))
+
+    async def _compute_chunks(self, job: Job) -> int:
+        """Compute until the prompt or the request ends; how many tokens are there then."""
+        request, page_tokens = job.room.request, self.pool.page_tokens
+        done = job.ready * page_tokens
         chunk_tokens = self._scenario.prefill_chunk_tokens
         while done < len(job.ids) and not job.room.ended:
             chunk = job.ids[done : done + chunk_tokens]
             await self._clock.sleep(len(chunk) / self._scenario.prefill_tokens_per_second)
-            self.pool.write(job.table, done, chunk, request.serial)
+            kept = request.adapter.written(chunk)
+            last = done + len(chunk) == len(job.ids)
+            if not last and self._strikes(FaultKey.CHUNK_EDGE, job):
+                kept = kept[: -min(page_tokens, len(kept) - 1)]
+            self.pool.write(job.table, done, kept, request.serial)
             done += len(chunk)
-        if job.room.ended:
-            self._release(job, computed_pages=done // self.pool.page_tokens)
-            return
-        text = self._voice.model.attended(self.pool.gather(job.table, 0, len(job.ids)))
+        return done
+
+    def _first_token(self, job: Job, *, computed: bool) -> int | None:
+        """The token that the last computed position gives; without one, what lies in the buffer."""
+        request = job.room.request
+        read = request.adapter.read(self.pool.gather(job.table, 0, len(job.ids)))
         sampling = request.sampling
         speaker = Speaker(
             self._voice, request.serial, thinks=sampling.thinks, ignore_eos=sampling.ignore_eos
         )
-        first = speaker.next_token(text, _EMPTY)
-        self._count(job)
-        self._inflight += 1
-        self._transfers.create_task(self._transfer(job, first))
+        first = speaker.next_token(self._voice.model.attended(read), _EMPTY)
+        before, self._first_before = self._first_before, first
+        if before is None:
+            return first
+        return before if not computed or self._strikes(FaultKey.FIRST_WORD, job) else first
 
-    async def _admit(self, job: _Job) -> bool:
+    async def _admit(self, job: Job) -> bool:
         """Lock what is cached and reserve pages for the rest; False when the request ended."""
         page_tokens = self.pool.page_tokens
-        job.keys = page_keys(job.ids, page_tokens, job.room.request.cache_salt)
+        job.keys = self._keys(job)
         reusable = (len(job.ids) - 1) // page_tokens  # the last token is always computed
+        if not len(job.ids) % page_tokens and self._strikes(FaultKey.WHOLE_PROMPT_CACHED, job):
+            reusable += 1
         cached = self.cache.lock(job.keys[:reusable])
-        job.hits = len(cached)
+        job.hits = job.ready = len(cached)
         missing = self.pool.pages_for(len(job.ids)) - job.hits
         while not job.room.ended:
-            self._evict(missing - self.pool.free_pages)
+            self._evict(missing - self.pool.free_pages, job)
             pages = self.pool.allocate(missing, job.room.request.serial)
             if pages is not None:
                 job.table = np.concatenate((cached, pages))
+                await self._load_back(job, job.keys[job.hits : reusable])
                 return True
             await self._change()
         self.cache.unlock(job.keys[: job.hits])
         return False
 
-    def _evict(self, count: int) -> None:
-        if count > 0:
-            evicted = self.cache.evict(count)
-            if len(evicted):
-                self.pool.release(evicted)
+    def _keys(self, job: Job) -> list[bytes]:
+        request = job.room.request
+        salt, adapter = request.cache_salt, request.adapter.name
+        if salt and self._strikes(FaultKey.CACHE_IGNORES_SALT, job):
+            salt = ""
+        if salt and self._strikes(FaultKey.CACHE_TIMING, job):
+            salt, job.shows_cached = "", False
+        if adapter and self._strikes(FaultKey.CACHE_IGNORES_ADAPTER, job):
+            adapter = ""
+        weak = self._strikes(FaultKey.CACHE_COLLIDES, job)
+        return page_keys(job.ids, self.pool.page_tokens, salt, adapter, weak=weak)
 
-    async def _transfer(self, job: _Job, first_token: int | None) -> None:
-        """Copy the pages that were computed into the pages that decode reserved, in order."""
-        room, page_tokens = job.room, self.pool.page_tokens
-        stride = max(1, self._scenario.prefill_chunk_tokens // page_tokens)
-        for at in range(0, len(job.table), stride):
-            pages = job.table[at : at + stride]
-            seconds = len(pages) * page_tokens / self._scenario.transfer_tokens_per_second
-            await self._clock.sleep(seconds)
-            if room.ended or room.decode_table is None:
-                break
-            target = room.decode_table[at : at + len(pages)]
-            job.decode.pool.receive(target, self.pool, pages[: len(target)])
+    def _evict(self, count: int, job: Job) -> None:
+        evicted = self.cache.evict(max(0, count))
+        if not len(evicted.pages):
+            return
+        if not self.host.exists:
+            self.pool.release(evicted.pages)
+        elif self._strikes(FaultKey.OFFLOAD_RACE, job):
+            self.pool.release(evicted.pages)
+            self._transfers.create_task(self._offload_late(evicted))
         else:
-            cached_tokens = job.hits * page_tokens
-            job.decode.transfer_complete(room, first_token, cached_tokens)
-        self._inflight -= 1
-        self._release(job, computed_pages=len(job.keys))
+            self._offload(evicted)
+            self.pool.release(evicted.pages)
 
-    def _release(self, job: _Job, *, computed_pages: int) -> None:
+    def _offload(self, evicted: Evicted) -> None:
+        pages = [self.pool.save(evicted.pages[at : at + 1]) for at in range(len(evicted.pages))]
+        self.host.keep(evicted.keys, pages)
+
+    async def _offload_late(self, evicted: Evicted) -> None:
+        """The copy begins two chunks after the pages were free."""
+        chunks = 2 * self._scenario.prefill_chunk_tokens
+        await self._clock.sleep(chunks / self._scenario.prefill_tokens_per_second)
+        self._offload(evicted)
+
+    async def _load_back(self, job: Job, keys: list[bytes]) -> None:
+        """Load what the host tier has of the prompt behind what is cached."""
+        saved = self.host.run_of(keys)
+        if not saved:
+            return
+        job.ready = job.hits + len(saved)
+        pages = job.table[job.hits : job.ready]
+        tokens = len(pages) * self.pool.page_tokens
+        seconds = tokens / self._scenario.host_tokens_per_second
+        if self._strikes(FaultKey.LOAD_BACK_EARLY, job):
+            self._transfers.create_task(self._restore_after(seconds, pages, saved))
+        else:
+            await self._restore_after(seconds, pages, saved)
+
+    async def _restore_after(
+        self, seconds: float, pages: IntArray, saved: list[SavedPages]
+    ) -> None:
+        await self._clock.sleep(seconds)
+        for at, page in enumerate(saved):
+            self.pool.restore(pages[at : at + 1], page)
+
+    async def _transfer(self, job: Job, first_token: int | None) -> None:
+        """Send the pages that were computed, say that they are there, and let go of them."""
+
+        def complete() -> None:
+            shown = job.ready * self.pool.page_tokens if job.shows_cached else 0
+            if not job.room.ended:
+                job.decode.transfer_complete(job.room, first_token, shown)
+
+        await self._sender.send(job, complete)
+        self._inflight -= 1
+        if not job.released:
+            self._release(job, computed_pages=len(job.keys))
+
+    def _release(self, job: Job, *, computed_pages: int) -> None:
         """Full pages stay in the prefix cache, the rest goes back to the free list."""
+        job.released = True
         keys = job.keys[:computed_pages]
         spare = self.cache.insert(keys, job.table[: len(keys)], job.hits)
         self.cache.unlock(keys)
@@ -207,9 +316,9 @@ class PrefillRank:
             self.pool.release(loose)
         self.wake()
 
-    def _count(self, job: _Job) -> None:
+    def _count(self, job: Job) -> None:
         streaming = job.room.request.streaming
         self.counters.prompt_tokens.add(len(job.ids), streaming=streaming)
         self.counters.generation_tokens.add(1, streaming=streaming)
         self.counters.requests.add(1, streaming=streaming)
-        self.counters.cached_tokens += job.hits * self.pool.page_tokens
+        self.counters.cached_tokens += job.ready * self.pool.page_tokens

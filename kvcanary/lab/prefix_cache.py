@@ -5,22 +5,41 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Final
 
 import numpy as np
 
 from kvcanary.lab.tokenizer import IntArray
 
+_WEAK_BITS: Final = 6
 
-def page_keys(ids: IntArray, page_tokens: int, salt: str) -> list[bytes]:
-    """One key for each *full* page of ``ids``: a hash of the salt and all pages up to it."""
+
+def page_keys(
+    ids: IntArray, page_tokens: int, salt: str, adapter: str = "", *, weak: bool = False
+) -> list[bytes]:
+    """One key for each *full* page of ``ids``: a hash of salt, adapter and all pages up to it.
+
+    ``weak``: six bits of the hash and the page's number are all that a key is made of.
+    """
     raw = ids.tobytes()
     stride = page_tokens * ids.itemsize
-    key = blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    space = f"{salt}\0{adapter}" if adapter else salt
+    key = blake2b(space.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     keys = []
     for at in range(0, len(raw) - stride + 1, stride):
         key = blake2b(raw[at : at + stride], key=key, digest_size=16).digest()
+        if weak:
+            key = bytes((key[0] & ((1 << _WEAK_BITS) - 1),)) + at.to_bytes(8, "big")
         keys.append(key)
     return keys
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Evicted:
+    """Pages that were forgotten, and the keys that they had."""
+
+    keys: list[bytes]
+    pages: IntArray
 
 
 @dataclass(slots=True)
@@ -81,10 +100,11 @@ class PrefixCache:
             if entry.users == 0:
                 self._idle[key] = None
 
-    def evict(self, count: int) -> IntArray:
+    def evict(self, count: int) -> Evicted:
         """Forget up to ``count`` idle pages and return them."""
-        pages = []
+        keys, pages = [], []
         for _ in range(min(count, len(self._idle))):
             key, _ = self._idle.popitem(last=False)
+            keys.append(key)
             pages.append(self._entries.pop(key).page)
-        return np.array(pages, np.int32)
+        return Evicted(keys, np.array(pages, np.int32))

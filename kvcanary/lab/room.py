@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
+from kvcanary.lab.adapters import BASE, Adapter
 from kvcanary.lab.limits import Refusal
+from kvcanary.lab.objections import Objection
 from kvcanary.lab.tokenizer import IntArray
 
 
@@ -24,7 +26,10 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False)
 class LabRequest:
-    """A request as the workers get it. ``serial`` counts requests, ``name`` is for the truth."""
+    """A request as the workers get it. ``serial`` counts requests, ``name`` is for the truth.
+
+    ``objection``: what prefill has against it, whatever its length.
+    """
 
     serial: int
     name: str
@@ -32,6 +37,8 @@ class LabRequest:
     sampling: Sampling
     cache_salt: str
     streaming: bool
+    adapter: Adapter = BASE
+    objection: Objection | None = None
 
     @property
     def prompt_tokens(self) -> int:
@@ -80,6 +87,8 @@ class Aborted:
     """The request was given up; nothing follows."""
 
 
+_STATE_LOST: Final = Refusal("Internal server error", by="decode", status=500)
+
 End = Finished | Refused | Aborted
 Event = Delta | End
 
@@ -108,19 +117,26 @@ class Room:
         self.ended = False
         self._on_reserved = on_reserved
         self._on_end = on_end
+        self._outlet = self
 
     def reserve(self, table: IntArray) -> None:
         """Decode has these pages for the prompt: prefill may begin."""
         self.decode_table = table
         self._on_reserved()
 
+    def divert(self, other: Room) -> None:
+        """From now on what this request says goes to another one's caller; its own gets a 500."""
+        self._outlet = other
+
     def say(self, delta: Delta) -> None:
         """Pass on a part of the answer."""
-        self.events.put_nowait(delta)
+        self._outlet.events.put_nowait(delta)
 
     def end(self, event: End) -> None:
         """Finish, refuse or abort; what comes later is ignored."""
         if not self.ended:
             self.ended = True
             self._on_end(self, event)
-            self.events.put_nowait(event)
+            self._outlet.events.put_nowait(event)
+            if self._outlet is not self:
+                self.events.put_nowait(Refused(_STATE_LOST))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kvcanary.errors import UsageError
+from kvcanary.lab.chances import ChosenFault
 from kvcanary.lab.free_list import FreeListPolicy
 from kvcanary.lab.gate import Gate
 from kvcanary.lab.gateway import Gateway
@@ -63,6 +64,11 @@ class Scenario:
     that decode wants to see free, besides the prompt's, before it admits a request
     (SGLang's ``num_reserved_decode_tokens``). ``auto_truncate`` is SGLang's
     ``--allow-auto-truncate``: each worker cuts a prompt to what it can hold, instead of refusing.
+
+    ``faults``: what is wrong besides. ``host_tier_tokens``: what each prefill rank's prefix cache may
+    keep in host memory once it is evicted; 0: nothing. ``waiting_timeout_seconds``: requests that
+    waited longer for their turn are given up. ``adapters``: served as ``MODEL:ADAPTER``.
+    ``host_memory_tokens``: what a decode process may lose before the system kills it.
     """
 
     name: str
@@ -91,6 +97,12 @@ class Scenario:
     gateway: Gateway = field(default_factory=Gateway)
     fallback: Fallback | None = None
     changes: tuple[Change, ...] = ()
+    faults: tuple[ChosenFault, ...] = ()
+    host_tier_tokens: int = 0
+    host_tokens_per_second: float = 1e7
+    waiting_timeout_seconds: float | None = None
+    adapters: tuple[str, ...] = ()
+    host_memory_tokens: int | None = None
 
     @property
     def prefill_shapes(self) -> tuple[WorkerShape, ...]:

@@ -14,11 +14,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from kvcanary.lab.chances import FaultKey
 from kvcanary.lab.clock import Clock
 from kvcanary.lab.deployment import Deployment
 from kvcanary.lab.exchanges import BodyReader, FrontDoor, read_body, refused
 from kvcanary.lab.gateway import Gateway, MaxBody, ProxyTimeout, ResponseCache, TokensPerMinute
 from kvcanary.lab.limits import Refusal
+from kvcanary.lab.mixups import OffByOne, WrongStream
 from kvcanary.lab.sglang_info import (
     WorkerAddress,
     loads,
@@ -68,6 +70,18 @@ def _proxy(gateway: Gateway, clock: Clock) -> list[Middleware]:
     return layers
 
 
+def _api_gateway(deployment: Deployment) -> list[Middleware]:
+    """What stands behind the check of the key: a cache, and what hands answers to callers."""
+    chances, layers = deployment.chances, []
+    if deployment.scenario.gateway.response_cache:
+        layers.append(Middleware(ResponseCache, chances=chances))
+    if chances.has(FaultKey.GATEWAY_OFF_BY_ONE):
+        layers.append(Middleware(OffByOne, chances=chances))
+    if chances.has(FaultKey.GATEWAY_CHUNK):
+        layers.append(Middleware(WrongStream, chances=chances))
+    return layers
+
+
 def _answers(make: Callable[[], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(_: Request) -> Response:
         return JSONResponse(make())
@@ -106,8 +120,7 @@ def router_app(
             Route("/workers", _answers(partial(router_workers, scenario, addresses))),
             Route("/get_server_info", _answers(lambda: router)),
         ]
-    cache = [Middleware(ResponseCache)] if gateway.response_cache else []
-    layers = [*_proxy(gateway, clock), *_guard(api_key), *cache]
+    layers = [*_proxy(gateway, clock), *_guard(api_key), *_api_gateway(deployment)]
     return Starlette(routes=routes, middleware=layers)
 
 

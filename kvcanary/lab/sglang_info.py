@@ -162,16 +162,23 @@ def model_info(scenario: Scenario, worker: AnyWorker) -> dict[str, Any]:
 
 def models(scenario: Scenario) -> dict[str, Any]:
     """``/v1/models`` as a worker gives it, or as the router does: without a length."""
-    card: dict[str, Any] = {"id": scenario.model_name, "object": "model", "owned_by": "local"}
+    base = scenario.model_name
+    cards = [_card(scenario, base, None)]
+    cards += [_card(scenario, f"{base}:{adapter}", base) for adapter in scenario.adapters]
+    return {"object": "list", "data": cards}
+
+
+def _card(scenario: Scenario, name: str, parent: str | None) -> dict[str, Any]:
+    card: dict[str, Any] = {"id": name, "object": "model", "owned_by": "local"}
     if scenario.models_show_length:
         card |= {
             "created": int(time.time()),
             "owned_by": "sglang",
-            "root": scenario.model_name,
-            "parent": None,
+            "root": name,
+            "parent": parent,
             "max_model_len": scenario.context_tokens,
         }
-    return {"object": "list", "data": [card]}
+    return card
 
 
 def router_workers(scenario: Scenario, addresses: tuple[WorkerAddress, ...]) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from kvcanary.lab.scenario import Scenario
 from kvcanary.lab.sglang_info import pool_use, queues
 from kvcanary.lab.worker import AnyWorker, Rank
 
+_PROCESS_BYTES: Final = 1 << 30
+_BYTES_PER_TOKEN: Final = 1 << 10
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -47,6 +49,15 @@ class WorkerCollector(Collector):
             "Start time of the process since unix epoch in seconds.",
             value=self._worker.started,
         )
+        yield GaugeMetricFamily(
+            "process_resident_memory_bytes",
+            "Resident memory size in bytes.",
+            value=self._resident_bytes(),
+        )
+
+    def _resident_bytes(self) -> int:
+        """A fixed part, and what earlier ones left behind."""
+        return _PROCESS_BYTES + _BYTES_PER_TOKEN * self._worker.lost_tokens
 
     def _labels(self, rank: Rank) -> dict[str, str]:
         labels = {

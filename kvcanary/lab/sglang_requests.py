@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from kvcanary.lab.chat_template import ROLES, Message, chat_prompt
+from kvcanary.lab.objections import Objection, objection_to
 from kvcanary.lab.room import Sampling
 from kvcanary.lab.tokenizer import IntArray, Tokenizer
 
@@ -21,7 +22,8 @@ class BadBodyError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """One generation request as the client wrote it. ``rank``: SGLang's ``routed_dp_rank``."""
+    """One generation request as the client wrote it. ``rank``: SGLang's ``routed_dp_rank``.
+    ``objection``: what prefill will have against it, whatever its length."""
 
     chat: bool
     model: str
@@ -31,6 +33,7 @@ class Asked:
     include_usage: bool
     cache_salt: str
     rank: int | None
+    objection: Objection | None
 
 
 def parse_generation(body: bytes, tokenizer: Tokenizer, *, chat: bool) -> Asked:
@@ -57,6 +60,7 @@ def parse_generation(body: bytes, tokenizer: Tokenizer, *, chat: bool) -> Asked:
         include_usage=isinstance(options, dict) and bool(options.get("include_usage", False)),
         cache_salt=str(fields.get("cache_salt") or ""),
         rank=_rank(fields.get("routed_dp_rank")),
+        objection=objection_to(fields),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from kvcanary.lab.harm import Ledger
 from kvcanary.lab.tokenizer import IntArray
 
 _NOBODY: Final = 0
@@ -92,6 +93,14 @@ class _Pages:
     also: dict[int, list[tuple[int, int]]]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Written:
+    """Who wrote each slot of some pages, and at which position; shape ``(pages, page_tokens)``."""
+
+    writers: IntArray
+    positions: IntArray
+
+
 class Witness:
     """Watches one pool: who wrote each slot, at which position, who owns each page."""
 
@@ -117,6 +126,15 @@ class Witness:
         """``pages`` are now copies of ``source_pages`` of the pool that ``source`` watches."""
         self.writers[pages] = source.writers[source_pages]
         self.positions[pages] = source.positions[source_pages]
+
+    def written(self, pages: IntArray) -> Written:
+        """A copy of what is known about whole pages."""
+        return Written(self.writers[pages], self.positions[pages])
+
+    def restored(self, pages: IntArray, written: Written) -> None:
+        """``pages`` now hold what was copied before."""
+        self.writers[pages] = written.writers
+        self.positions[pages] = written.positions
 
     def summary(self, table: IntArray, tokens: int) -> _Pages:
         """What is known about the pages of a table, of which ``tokens`` slots are readable."""
@@ -151,18 +169,34 @@ class _Read:
 
 
 class Truth:
-    """Names of requests and what they read; keeps the latest 10,000 reads or 4,000,000 pages."""
+    """Names of requests and what they read; keeps the latest 10,000 reads or 4,000,000 pages.
+
+    ``ledger`` has an account of each exchange: which faults struck it, and how much of what it read
+    was wrong.
+    """
 
     def __init__(self) -> None:
+        self.ledger = Ledger()
         self._names: dict[int, str] = {}
         self._routes: dict[str, RouteTruth] = {}
         self._reads: OrderedDict[str, _Read] = OrderedDict()
         self._pages_kept = 0
 
-    def submitted(self, serial: int, name: str, route: RouteTruth) -> None:
+    def submitted(self, serial: int, name: str, prompt_tokens: int, route: RouteTruth) -> None:
         """Request number ``serial`` is called ``name`` and goes there."""
+        self.ledger.seen(name, prompt_tokens)
         self._names[serial] = name
         self._routes[name] = route
+
+    def holders(self, witness: Witness, pages: IntArray) -> frozenset[str]:
+        """Names of the requests that ``pages``, all of them in use, belong to."""
+        return frozenset(
+            self._names[owner] for owner in np.unique(witness.owners[pages]).tolist() if owner
+        )
+
+    def looked(self, name: str, read: IntArray, prompt: IntArray) -> None:
+        """The request of that name read those ids in the slots of its prompt, same shape."""
+        self.ledger.looked(name, int(np.count_nonzero(read != prompt)))
 
     def attended(self, serial: int, witness: Witness, table: IntArray, tokens: int) -> None:
         """Request number ``serial`` now attends over the first ``tokens`` slots of ``table``."""

@@ -17,6 +17,7 @@ class Worker(Generic[RankT]):
     """One process. Each rank has its own pool, queue, prefix cache and counters.
 
     ``started``: seconds since 1970. ``open_requests``: what was routed here and has not ended.
+    ``lost_tokens``: host memory that ended requests left behind, in tokens.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Worker(Generic[RankT]):
         """Begin, or begin again: new ranks with virgin pools; everything counted is forgotten."""
         self.version = version
         self.started = time.time()
+        self.lost_tokens = 0
         self.ranks = self._make_ranks()
         self._turn = 0
 

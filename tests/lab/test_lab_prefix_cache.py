@@ -36,15 +36,15 @@ def test_the_oldest_goes_first_and_its_tail_before_its_head() -> None:
     other = page_keys(IDS + 1000, 10, "")[:2]
     cache.insert(other, np.array([1, 2], np.int32), 0)
     cache.unlock(other)
-    assert cache.evict(3).tolist() == [19, 18, 17]
-    assert cache.evict(99).tolist() == [16, 15, 14, 13, 12, 11, 10, 2, 1]
+    assert cache.evict(3).pages.tolist() == [19, 18, 17]
+    assert cache.evict(99).pages.tolist() == [16, 15, 14, 13, 12, 11, 10, 2, 1]
 
 
 def test_pages_in_use_are_not_evicted() -> None:
     cache, keys = filled()
     cache.lock(keys[:4])
     assert cache.evictable_pages == 6
-    assert len(cache.evict(10)) == 6
+    assert len(cache.evict(10).pages) == 6
     cache.unlock(keys[:4])
     assert cache.evictable_pages == 4
 
