@@ -3,6 +3,8 @@
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
+ADVISORIES = _PACKAGE / "detect" / "advisories.yaml"
+"""Known faults of engines: knowledge of the package itself, so it lies inside it."""
 
 
 def data_path(folder: str) -> Path:

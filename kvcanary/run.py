@@ -18,15 +18,16 @@ from kvcanary.canary.recognise import Recogniser
 from kvcanary.canary.run_number import new_run_number
 from kvcanary.canary.sitekey import SiteKey, load_or_create
 from kvcanary.canary.tenants import deal
+from kvcanary.deployment.advisories import shipped_advisories
 from kvcanary.deployment.discovery import (
     METADATA_SECONDS,
-    discover,
     model_list,
     raise_unless_asked,
 )
 from kvcanary.deployment.facts import Facts
 from kvcanary.deployment.gauge import fullest_pool, make_gauge
 from kvcanary.deployment.lock import only_run
+from kvcanary.deployment.survey import facts_of
 from kvcanary.deployment.target import Target
 from kvcanary.engines import openai
 from kvcanary.errors import KvcanaryError, UsageError
@@ -44,12 +45,14 @@ from kvcanary.probing.roles import MAX_VICTIMS, TENANTS
 from kvcanary.probing.runner import Runner
 from kvcanary.probing.sender import Sender
 from kvcanary.probing.stopped import Stopped
+from kvcanary.record.baseline import Baseline
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.journal import Journal
 from kvcanary.record.run import RunInfo, RunRecord
 from kvcanary.telemetry.gpus import GpuWatch
 from kvcanary.telemetry.meter import make_meter, short_names
 from kvcanary.telemetry.sampler import Sampler
+from kvcanary.verdict.claims import ClaimName
 from kvcanary.verdict.judge import judge
 
 DEFAULT_CONTACT = "whoever runs this endpoint"
@@ -69,6 +72,8 @@ class Options:
     budget: Budget = NO_LIMIT
     """On the command line; where it says nothing, the suite's own holds."""
     only_plan: bool = False
+    baseline: Baseline | None = None
+    """An earlier run to compare the deployment with."""
     record: Path | None = None
     site_key: SiteKey | None = field(default=None, repr=False)
     identity: RunIdentity | None = field(default=None, repr=False)
@@ -170,6 +175,8 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
         _same_run(options.resume.info, info)
     with only_run(endpoint.base_url, state_folder() / "locks"), Journal(path) as journal:
         journal.append("info", info)
+        if options.baseline:
+            journal.append("baseline", options.baseline)
         codes = CodeMaker(site_key)
         writer = Writer(site_key, codes, words, identity, options.contact)
         async with Client(endpoint, concurrency=max(MAX_VICTIMS, options.concurrency)) as client:
@@ -185,7 +192,7 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
             )
             await _send_all(sender, suite, probes, target, options)
         if not options.only_plan:
-            _conclude(journal, suite)
+            conclude(journal, suite.requires)
         journal.complete()
     return Result(journal.record, journal.written_path, journal.error)
 
@@ -331,16 +338,13 @@ async def _served(client: Client, options: Options) -> tuple[openai.Model, ...] 
 
 
 async def _discover(sender: Sender, target: Target, options: Options, gpus: GpuWatch) -> Facts:
-    facts = await discover(
+    return await facts_of(
         sender.client,
-        target.context_tokens,
-        context_source=target.context_source,
-        trust_discovered=target.trust_discovered,
-        workers=target.workers,
-        site_key=sender.writer.site_key,
+        target,
+        sender.writer.site_key,
+        gpus,
         deadline_seconds=min(METADATA_SECONDS, options.deadline_seconds),
     )
-    return await gpus.added_to(facts.model_copy(update={"output_tokens": target.output_tokens}))
 
 
 def _budget(suite: Suite, given: Budget) -> Budget:
@@ -350,8 +354,9 @@ def _budget(suite: Suite, given: Budget) -> Budget:
     return replace(given, seconds=60.0 * suite.minutes)
 
 
-def _conclude(journal: Journal, suite: Suite) -> None:
-    judged = judge(journal.record, suite.requires)
+def conclude(journal: Journal, requires: Sequence[ClaimName]) -> None:
+    """Judge what was recorded, with what is known of the engines."""
+    judged = judge(journal.record, requires, shipped_advisories())
     for finding in judged.findings:
         journal.append("finding", finding)
     journal.append("verdict", judged.verdict)

@@ -47,7 +47,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvcanary.probing",),
     ("kvcanary.deployment",),
     ("kvcanary.report",),
-    ("kvcanary.run",),
+    ("kvcanary.run", "kvcanary.assess"),
     ("kvcanary.cli", "kvcanary.__main__"),
 )
 """A module belongs to the longest name here that it begins with, and imports from its own layer and
@@ -60,6 +60,7 @@ HOMES = {
     "httpx": ("kvcanary.probing.client",),
     "yaml": ("kvcanary.probing.grammar", "kvcanary.probing.yaml_file"),
     "numpy": ("kvcanary.lab",),
+    "packaging": ("kvcanary.detect.advisories",),
     "starlette": ("kvcanary.lab",),
     "uvicorn": ("kvcanary.lab",),
     "prometheus_client": ("kvcanary.lab", "kvcanary.engines.exposition"),

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from kvcanary.cli import cli
 from kvcanary.deployment.file import DeploymentFile
+from kvcanary.detect.advisories import Advisories
 from kvcanary.probing.grammar import Probe, Suite
 from kvcanary.record.run import RunRecord
 
@@ -63,7 +64,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     schemas = ROOT / "reports" / "schemas"
     record = schema_of(RunRecord, "serialization", "record.schema.json")
     yield schemas / "record.schema.json", _json(record)
-    for model, name in ((Probe, "probe"), (Suite, "suite")):
+    for model, name in ((Probe, "probe"), (Suite, "suite"), (Advisories, "advisories")):
         document = schema_of(model, "validation", f"{name}.schema.json")
         yield schemas / f"{name}.schema.json", _json(document)
     deployment = schema_of(DeploymentFile, "validation", "deployment.schema.json")

@@ -15,11 +15,13 @@ from kvcanary.errors import KvcanaryError
 COMMANDS = {
     "init": "Write a deployment file from what a front door tells.",
     "check": "Does every request attend to its own pages? Ask a URL, a deployment file or lab:NAME.",
+    "capacity": "Can every worker hold the longest request that is promised? No prompt is sent.",
     "plan": "What a run would send, what that costs, and what it leaves out.",
     "probes": "What can be sent, and why.",
     "suites": "Which probes run together, what they require and may spend.",
     "lab": "A deployment in a box that leaks for the real reason: serve it, list the scenarios.",
     "replay": "Send the requests behind a finding again, word for word and with fresh text.",
+    "advisories": "Known faults of engines: which versions, and what they depend on.",
     "explain": "What a finding, a claim, a probe or an exit code means, and what to do.",
     "report": "Show a recorded run again, in any format.",
 }

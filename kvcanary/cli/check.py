@@ -1,12 +1,17 @@
 """``kvcanary check``: run the suite and say what it is worth."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from kvcanary.cli.baseline import baseline_option
 from kvcanary.cli.output import OutputFormat, Reports, concluded, output_option, reports_option
 from kvcanary.cli.running import Choices, new_record, resumed_record, run, run_options
 from kvcanary.cli.targets import Connection, secret_variables
+
+if TYPE_CHECKING:
+    from kvcanary.record.baseline import Baseline
 
 
 def _words(_ctx: click.Context, _param: click.Parameter, command: str | None) -> list[str] | None:
@@ -29,6 +34,7 @@ def _words(_ctx: click.Context, _param: click.Parameter, command: str | None) ->
     metavar="RECORD",
     help="Go on with a run that was cut off; give the same TARGET and options.",
 )
+@baseline_option
 @reports_option
 @click.option(
     "--on-leak",
@@ -42,6 +48,7 @@ def check(
     choices: Choices,
     record: Path | None,
     resume: Path | None,
+    baseline: "Baseline | None",
     reports: Reports,
     on_leak: list[str] | None,
     output: OutputFormat,
@@ -63,5 +70,5 @@ def check(
       KVCANARY_API_KEY=... kvcanary check https://llm.example.com/v1 --report junit=canary.xml
     """
     new, earlier = resumed_record(resume) if resume else (new_record(record), None)
-    one = run(connection, choices, new, resume=earlier)
+    one = run(connection, choices, new, resume=earlier, baseline=baseline)
     return concluded(one, new.path, output, reports, on_leak, secret_variables(connection))

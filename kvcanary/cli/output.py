@@ -141,10 +141,13 @@ def _print(record: "RunRecord", path: str, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         click.echo(record.model_dump_json(indent=2))
         return
+    from kvcanary.record.run import CAPACITY_SUITE
+    from kvcanary.report.capacity import print_capacity
     from kvcanary.report.console import Output
     from kvcanary.report.summary import print_summary
 
-    print_summary(Output(), record, path)
+    write = print_capacity if record.info.suite == CAPACITY_SUITE else print_summary
+    write(Output(), record, path)
 
 
 def render(kind: str, record: "RunRecord") -> str:

@@ -15,8 +15,10 @@ from kvcanary.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from kvcanary.canary.prompt import RunIdentity
+    from kvcanary.record.baseline import Baseline
     from kvcanary.record.run import RunRecord
     from kvcanary.run import Result
+    from kvcanary.verdict.waivers import Waiver
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,27 @@ def _finite(_ctx: click.Context, _param: click.Parameter, value: float | None) -
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is not a number of them.")
     return value
+
+
+def waivers_option(command: Callable[..., int]) -> Callable[..., int]:
+    """``--waivers FILE``."""
+    return click.option(
+        "--waivers",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="YAML file of findings that are answered for until a day.",
+    )(command)
+
+
+def given_waivers(file: Path | None) -> "tuple[Waiver, ...]":
+    """What the file waives. Raises UsageError for a rule that there is not."""
+    from kvcanary.cli.explain import require_known
+    from kvcanary.probing.yaml_file import load_yaml
+    from kvcanary.verdict.waivers import Waivers
+
+    waivers = load_yaml(file, Waivers).waivers if file else ()
+    require_known(waiver.rule for waiver in waivers)
+    return waivers
 
 
 _OPTIONS = (
@@ -100,12 +123,7 @@ _OPTIONS = (
         help="Whom to ask about the test: stands in every prompt. "
         "Default: whoever runs this endpoint.",
     ),
-    click.option(
-        "--waivers",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="YAML file of findings that are answered for until a day.",
-    ),
+    waivers_option,
     click.option("-q", "--quiet", is_flag=True, help="No progress on standard error."),
 )
 
@@ -172,17 +190,14 @@ async def run(
     *,
     only_plan: bool = False,
     resume: "RunRecord | None" = None,
+    baseline: "Baseline | None" = None,
 ) -> "Result":
     """One run as chosen, with its lab if it has one."""
-    from kvcanary.cli.explain import require_known
     from kvcanary.probing.buying import Budget
-    from kvcanary.probing.yaml_file import load_yaml
     from kvcanary.report.progress import progress
     from kvcanary.run import DEFAULT_CONTACT, Options, resolve_model, run_check
-    from kvcanary.verdict.waivers import Waivers
 
-    waivers = load_yaml(choices.waivers, Waivers).waivers if choices.waivers else ()
-    require_known(waiver.rule for waiver in waivers)
+    waivers = given_waivers(choices.waivers)
     options = Options(
         suite=choices.suite,
         probes=choices.probes,
@@ -196,6 +211,7 @@ async def run(
         ),
         only_plan=only_plan,
         resume=resume,
+        baseline=baseline,
         record=record.path,
         identity=record.identity,
     )

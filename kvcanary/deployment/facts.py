@@ -1,5 +1,6 @@
 """What is known of a deployment before any prompt is sent: its workers, pools and limits."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from kvcanary.record.base import Recorded
@@ -222,12 +223,37 @@ class Facts(Recorded):
         known = [worker.page_tokens for worker in self.workers if worker.page_tokens]
         return max(known) if known else None
 
+    def window(self, refuser: Role, taker: Role) -> DangerWindow | None:
+        """Lengths that some worker of one role refuses and some worker of another takes, as far as limits
+        are known. Nothing here ends at the promised context."""
+        refuses = [w.limit_tokens for w in self.workers if w.role is refuser and w.limit_tokens]
+        takes = [w.limit_tokens for w in self.workers if w.role is taker and w.limit_tokens]
+        if not refuses or not takes or min(refuses) >= max(takes):
+            return None
+        return DangerWindow(first_tokens=min(refuses) + 1, last_tokens=max(takes))
+
     @property
     def danger_window(self) -> DangerWindow | None:
         """Lengths within the promised context that a prefill worker refuses and a decode worker takes."""
-        prefill = self._least("limit_tokens", Role.PREFILL)
-        takes = [w.limit_tokens for w in self.workers if w.role is Role.DECODE and w.limit_tokens]
-        if prefill is None or not takes:
-            return None
-        last = max(takes) if self.context_tokens is None else min(max(takes), self.context_tokens)
-        return DangerWindow(first_tokens=prefill + 1, last_tokens=last) if prefill < last else None
+        window = self.window(Role.PREFILL, Role.DECODE)
+        if window is None or self.context_tokens is None:
+            return window
+        last = min(window.last_tokens, self.context_tokens)
+        within = window.first_tokens <= last
+        return window.model_copy(update={"last_tokens": last}) if within else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Short names of the workers, in their order."""
+        return worker_names(self.workers)
+
+
+def worker_names(workers: Iterable[Worker]) -> tuple[str, ...]:
+    """Short names, in the order of the workers: P1, P2, D1 ... or W1 for unified ones."""
+    letters = {Role.PREFILL: "P", Role.DECODE: "D", Role.UNIFIED: "W"}
+    counts = dict.fromkeys(Role, 0)
+    names = []
+    for worker in workers:
+        counts[worker.role] += 1
+        names.append(f"{letters[worker.role]}{counts[worker.role]}")
+    return tuple(names)

@@ -1,78 +1,136 @@
-"""Capacity: can every worker hold the longest request that the deployment promises?"""
+"""Capacity: can every worker hold the longest request that the deployment promises?
 
-from collections.abc import Sequence
+A capacity for one request is a minimum over all workers and DP ranks: never a sum, and never known while
+one of them is unknown.
+"""
 
-from kvcanary.deployment.facts import Facts, Role
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kvcanary.deployment.facts import Facts, Gpu, Role, Worker
+from kvcanary.detect import limits, remedies
 from kvcanary.record.exchange import Exchange
+from kvcanary.verdict.claims import Holding, Status
 from kvcanary.verdict.findings import Finding, Severity
+
+NAMED = 3
+"""Workers that a sentence names before it says how many more there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The KV pool of one worker (``name``: its short one), or of one of its DP ranks; None where it is
+    not known."""
+
+    name: str
+    worker: Worker
+    rank: int | None
+    tokens: int | None
+    used_tokens: int | None
+
+    @property
+    def usable_tokens(self) -> int | None:
+        """What can be handed out: whole pages."""
+        page = self.worker.page_tokens or 1
+        return None if self.tokens is None else self.tokens // page * page
+
+    def __str__(self) -> str:
+        """Whose it is, in words."""
+        rank = "" if self.rank is None else f", DP rank {self.rank}"
+        return f"{self.worker.role} worker {self.worker.url}{rank}"
+
+
+def pools(facts: Facts) -> tuple[Pool, ...]:
+    """Every pool that a request may meet.
+
+    A worker may hold less than any of its ranks tells, by the limit that it enforces: then that counts.
+    """
+    found: list[Pool] = []
+    for name, worker in zip(facts.names, facts.workers, strict=True):
+        if not worker.ranks:
+            found.append(Pool(name, worker, None, worker.pool_tokens, worker.used_tokens))
+            continue
+        known = [r.pool_tokens for r in worker.ranks if r.pool_tokens is not None]
+        enforced = worker.pool_tokens
+        capped = enforced is not None and bool(known) and enforced < min(known)
+        for rank in worker.ranks:
+            tokens = enforced if capped and rank.pool_tokens is not None else rank.pool_tokens
+            found.append(Pool(name, worker, rank.rank, tokens, rank.used_tokens))
+    return tuple(found)
 
 
 def findings(facts: Facts) -> tuple[Finding, ...]:
-    """Pools and limits below the promised context, and the window of lengths that makes dangerous."""
-    context = facts.context_tokens
-    if context is None:
-        return ()
-    found = []
-    short = [w for w in facts.workers if w.pool_tokens is not None and w.pool_tokens < context]
-    if short:
-        evidence = [
-            f"{w.role} worker {w.url}: KV pool {w.pool_tokens:,} tokens, accepts prompts up to "
-            f"{'?' if w.limit_tokens is None else format(w.limit_tokens, ',')} ({w.source})"
-            for w in short
-        ]
-        window = facts.danger_window
-        if window:
-            evidence.append(
-                f"danger window: prompts of {window.first_tokens:,} to {window.last_tokens:,} tokens are "
-                "refused by prefill and taken by decode"
-            )
-        worst = min(short, key=lambda w: w.pool_tokens or 0)
-        found.append(
-            Finding(
-                rule="capacity/pool-below-context",
-                severity=Severity.CAPACITY,
-                stratum="capacity",
-                title=f"the {worst.role} KV pool ({worst.pool_tokens:,} tokens) is smaller than the context "
-                f"limit ({context:,})",
-                evidence=tuple(evidence),
-                remedy=f"Lower the context limit of every worker and of the front door to at most "
-                f"{facts.limit_tokens or worst.pool_tokens:,} tokens, or give the pool the memory for one "
-                "full-length request.",
-            )
+    """Whatever keeps a request that was promised from being served, as far as facts tell."""
+    short = _short(facts)
+    found = [
+        _pool_below(short, facts),
+        _no_room(facts),
+        _shared_slots(facts),
+        *limits.findings(facts, {pool.worker.url for pool in short}),
+    ]
+    return tuple(finding for finding in found if finding)
+
+
+def holdings(facts: Facts) -> tuple[Holding, ...]:
+    """Each pool with its verdict, in the order of the workers."""
+    promised = facts.context_tokens
+    return tuple(
+        Holding(
+            worker=pool.name,
+            url=pool.worker.url,
+            role=pool.worker.role.value,
+            rank=pool.rank,
+            pool_tokens=pool.tokens,
+            limit_tokens=pool.worker.limit_tokens,
+            page_tokens=pool.worker.page_tokens,
+            used_tokens=pool.used_tokens,
+            source=pool.worker.told_by("pool_tokens"),
+            status=status,
+            note=note,
         )
-    lower = [w for w in facts.workers if w.context_tokens and w.context_tokens < context]
-    if lower:
-        found.append(
-            Finding(
-                rule="capacity/context-below-promise",
-                severity=Severity.CAPACITY,
-                stratum="capacity",
-                title=f"workers enforce a context of {min(w.context_tokens or 0 for w in lower):,} tokens, less "
-                f"than the {context:,} that are promised",
-                evidence=tuple(
-                    f"{w.role} worker {w.url}: context limit {w.context_tokens:,}" for w in lower
-                ),
-                remedy=f"Promise no more than the workers take, or start them with it "
-                f"(the promise comes from {facts.context_source}).",
-            )
+        for pool in pools(facts)
+        for status, note in (_holds(pool, promised),)
+    )
+
+
+def missing(facts: Facts) -> str | None:
+    """Why capacity is not assessed; None where every pool of each role is known."""
+    if facts.context_tokens is None:
+        return "the promised context limit is unknown. Give it with --context"
+    if not facts.workers:
+        return (
+            "no worker is known. Let kvcanary reach the router's /workers and what each worker tells "
+            "(SGLang: /server_info, vLLM: /metrics), or list the workers in a deployment file"
         )
-    contexts = {w.context_tokens for w in facts.workers if w.context_tokens}
-    if len(contexts) > 1:
-        found.append(
-            Finding(
-                rule="capacity/contexts-differ",
-                severity=Severity.CAPACITY,
-                stratum="capacity",
-                title="workers of one deployment enforce different context limits",
-                evidence=tuple(
-                    f"{w.role} worker {w.url}: context limit {w.context_tokens:,}"
-                    for w in facts.workers
-                    if w.context_tokens
-                ),
-                remedy="Start every worker with the same context length.",
-            )
-        )
-    return tuple(found)
+    roles = {worker.role for worker in facts.workers}
+    if Role.UNIFIED not in roles:
+        for role in (Role.PREFILL, Role.DECODE):
+            if role not in roles:
+                return f"no {role} worker is known. List it in a deployment file"
+    unknown = [pool for pool in pools(facts) if pool.tokens is None]
+    if not unknown:
+        return None
+    return (
+        f"{len(unknown)} of {len(pools(facts))} pools are unknown ({_named(unknown)}). One of them may be "
+        "the smallest"
+    )
+
+
+def assessed(facts: Facts) -> bool:
+    """Whether every pool is known: one unknown worker makes the whole unknown."""
+    return missing(facts) is None
+
+
+def held(facts: Facts) -> str:
+    """What a pass says: the smallest pool beside the promise."""
+    least = min((p for p in pools(facts) if p.tokens is not None), key=lambda p: p.tokens or 0)
+    context = facts.context_tokens or 0
+    if (least.tokens or 0) < context:
+        return f"the smallest pool holds {least.tokens:,} of {context:,} tokens, which is waived"
+    return (
+        f"every worker's pool ({least.tokens:,} tokens or more) holds the context limit "
+        f"({context:,}, {facts.context_source})"
+    )
 
 
 def refused_within_promise(
@@ -91,10 +149,10 @@ def refused_within_promise(
     ]
     if not refused:
         return ()
-    limits = sorted(
+    named_limits = sorted(
         {e.refusal.limit_tokens for e in refused if e.refusal and e.refusal.limit_tokens}
     )
-    named = f"; limit named: {', '.join(f'{n:,}' for n in limits)}" if limits else ""
+    named = f"; limit named: {', '.join(f'{n:,}' for n in named_limits)}" if named_limits else ""
     return (
         Finding(
             rule="capacity/refused-within-promise",
@@ -113,9 +171,146 @@ def refused_within_promise(
     )
 
 
-def assessed(facts: Facts) -> bool:
-    """Whether each role's pool is known: one unknown worker makes the whole unknown."""
-    roles = {w.role for w in facts.workers}
-    complete = Role.UNIFIED in roles or {Role.PREFILL, Role.DECODE} <= roles
-    known = all(w.pool_tokens is not None for w in facts.workers)
-    return facts.context_tokens is not None and complete and known
+def _short(facts: Facts) -> tuple[Pool, ...]:
+    """Pools below the promised context."""
+    context = facts.context_tokens
+    if context is None:
+        return ()
+    return tuple(p for p in pools(facts) if p.tokens is not None and p.tokens < context)
+
+
+def _holds(pool: Pool, promised: int | None) -> tuple[Status, str]:
+    worker = pool.worker
+    if pool.tokens is None:
+        return Status.INCONCLUSIVE, "pool unknown"
+    if promised is None:
+        return Status.INCONCLUSIVE, "promise unknown"
+    if pool.tokens < promised:
+        return Status.FAIL, f"{promised - pool.tokens:,} short"
+    if worker.context_tokens is not None and worker.context_tokens < promised:
+        return Status.FAIL, f"context {worker.context_tokens:,}"
+    return Status.PASS, "holds"
+
+
+def _pool_below(short: Sequence[Pool], facts: Facts) -> Finding | None:
+    context = facts.context_tokens
+    if not short or context is None:
+        return None
+    worst = min(short, key=lambda pool: pool.tokens or 0)
+    return Finding(
+        rule="capacity/pool-below-context",
+        severity=Severity.CAPACITY,
+        stratum="capacity",
+        title=f"the {worst.worker.role} KV pool ({worst.tokens:,} tokens) is smaller than the context "
+        f"limit ({context:,})",
+        evidence=(
+            *(
+                f"{pool}: KV pool {pool.tokens:,} tokens ({pool.worker.told_by('pool_tokens')}), "
+                f"{context - (pool.tokens or 0):,} short; {_accepts(pool.worker)}"
+                for pool in short
+            ),
+            f"context limit {context:,} tokens ({facts.context_source})",
+        ),
+        remedy=remedies.fit_or_grow(
+            worst.worker, worst.usable_tokens or 0, context, _gpus_of(worst.worker, facts)
+        ),
+    )
+
+
+def _gpus_of(worker: Worker, facts: Facts) -> tuple[Gpu, ...]:
+    """The GPUs that it runs on, as far as somebody said which; else all of them."""
+    return tuple(gpu for gpu in facts.gpus if gpu.worker in (None, worker.url))
+
+
+def _accepts(worker: Worker) -> str:
+    if worker.limit_tokens is None:
+        return "which lengths it accepts is unknown"
+    return f"accepts prompts up to {worker.limit_tokens:,} ({worker.told_by('limit_tokens')})"
+
+
+def _no_room(facts: Facts) -> Finding | None:
+    """Prompts that are accepted and whose promised output has no room: cut short without an error.
+
+    Source: SGLang answers 200 with the output clipped (``length``) when the prompt fits and prompt and
+    output do not. Pages count whole.
+    """
+    context = facts.context_tokens
+    if context is None:
+        return None
+    lines, worst = [], None
+    for pool in pools(facts):
+        need = _longest_accepted(pool, context, facts.output_tokens)
+        usable = pool.usable_tokens
+        if usable is None or need is None or need[1] <= usable:
+            continue
+        if worst is None or usable < (worst.usable_tokens or 0):
+            worst = pool
+        lines.append(
+            f"{pool}: a prompt of {need[0]:,} tokens is accepted and takes {need[1]:,} with its output, in "
+            f"whole pages of {pool.worker.page_tokens or 1}; the pool hands out {usable:,} "
+            f"({pool.worker.told_by('pool_tokens')})"
+        )
+    if worst is None:
+        return None
+    budget = facts.output_tokens or 0
+    promised = f" of {budget:,} tokens" if budget else ""
+    return Finding(
+        rule="capacity/no-room-for-output",
+        severity=Severity.CAPACITY,
+        stratum="capacity",
+        title=f"the pool has no room for the promised output{promised} of the longest prompts: it is cut "
+        "short without an error",
+        evidence=tuple(lines),
+        remedy=remedies.room_for_output(worst.worker, worst.usable_tokens or 0, budget),
+    )
+
+
+def _longest_accepted(pool: Pool, context: int, output: int | None) -> tuple[int, int] | None:
+    """The longest prompt that is promised and accepted, and what it takes with its output, in whole pages.
+
+    Without a promised output only a pool that holds the context is looked at, for its last page.
+    """
+    if pool.tokens is None or (output is None and pool.tokens < context):
+        return None
+    budget = output if output and output < context else 0
+    limit = pool.worker.limit_tokens
+    prompt = context - budget if limit is None else min(limit, context - budget)
+    tokens = prompt + budget if budget else context
+    page = pool.worker.page_tokens or 1
+    return prompt, -(-tokens // page) * page
+
+
+def _shared_slots(facts: Facts) -> Finding | None:
+    """Slots that each promise the whole of one pool (llama.cpp, measured: four requests, four times 500)."""
+    lines, remedy = [], ""
+    for pool in pools(facts):
+        slots = pool.worker.slots or 0
+        each = facts.context_tokens or pool.worker.context_tokens
+        if pool.tokens is None or each is None or slots < 2 or pool.tokens < each:
+            continue
+        if slots * each > pool.tokens:
+            lines.append(
+                f"{pool}: {slots} slots, each of which may take {each:,} tokens, share a pool of "
+                f"{pool.tokens:,} ({pool.worker.told_by('pool_tokens')})"
+            )
+            remedy = remedy or remedies.slots(slots, each, pool.tokens)
+    if not lines:
+        return None
+    return Finding(
+        rule="capacity/shared-slots",
+        severity=Severity.AVAILABILITY,
+        stratum="capacity",
+        title="slots promise more tokens together than their pool holds: requests fail when they come at "
+        "the same time",
+        evidence=tuple(lines),
+        remedy=remedy,
+    )
+
+
+def _named(unknown: Sequence[Pool]) -> str:
+    def names() -> Iterator[str]:
+        yield from (str(pool) for pool in unknown[:NAMED])
+        if len(unknown) > NAMED:
+            yield f"and {len(unknown) - NAMED} more"
+
+    return ", ".join(names())

@@ -3,6 +3,7 @@
 from kvcanary.deployment.facts import Facts
 from kvcanary.probing.sizing import Calibration
 from kvcanary.record.base import Recorded
+from kvcanary.record.baseline import Baseline
 from kvcanary.record.boundary import Boundary
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.meeting import Topology
@@ -16,6 +17,8 @@ from kvcanary.verdict.findings import Finding
 from kvcanary.verdict.waivers import Waiver
 
 SCHEMA_VERSION = 1
+CAPACITY_SUITE = "capacity"
+"""Suite of a run that asked for metadata and sent no prompt."""
 
 
 class RunInfo(Recorded):
@@ -127,6 +130,8 @@ class RunRecord(Recorded):
     facts: Facts | None = None
     facts_after: Facts | None = None
     """The same, asked again when the last answer had been read."""
+    baseline: Baseline | None = None
+    """The earlier run that this one is compared with."""
     calibration: Calibration | None = None
     plan: PlanNote | None = None
     simulations: tuple[Simulation, ...] = ()

@@ -1,6 +1,6 @@
 """The summary that a person reads: verdict first, then what it rests on, then what to do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -13,7 +13,7 @@ from kvcanary.record.run import RunRecord
 from kvcanary.record.separation import Separation
 from kvcanary.record.series import Series
 from kvcanary.report.tables import print_table, table
-from kvcanary.verdict.claims import Claim, Status, Stratum, Verdict
+from kvcanary.verdict.claims import Advice, Claim, Status, Stratum, Verdict
 from kvcanary.verdict.findings import Finding, Severity
 
 MAX_EVIDENCE = 6
@@ -39,7 +39,12 @@ _SEVERITY_STYLE = {
 
 def print_summary(console: Console, record: RunRecord, path: str | None) -> None:
     """Write the summary. ``path``: where the record lies, for the commands that use it."""
-    for part in _parts(_harmless(record), path):
+    write_parts(console, _parts(harmless(record), path))
+
+
+def write_parts(console: Console, parts: Iterable[RenderableType]) -> None:
+    """Write tables so that no figure is cut, and sentences so that a pipe gets them whole."""
+    for part in parts:
         if isinstance(part, Table):
             print_table(console, part)
         else:
@@ -57,21 +62,23 @@ def _parts(record: RunRecord, path: str | None) -> Iterator[RenderableType]:
         yield Text(f"\nThe run did not finish: {record.stopped or 'interrupted'}.", "bold yellow")
     else:
         yield Text("")
-        yield _headline(verdict)
+        yield headline_line(verdict)
     if record.facts:
         yield from _capacity(record.facts)
     if verdict:
+        yield from _hardening(verdict.advice)
         yield from _claims(verdict.claims)
         if verdict.strata:
             yield from _strata(verdict.strata)
             yield from _meetings(verdict.strata, record)
         yield from _worth(record, verdict)
     for number, finding in enumerate(record.findings, start=1):
-        yield from _finding(number, finding)
+        yield from finding_lines(number, finding)
     yield from _closing(record, path)
 
 
-def _headline(verdict: Verdict) -> Text:
+def headline_line(verdict: Verdict) -> Text:
+    """The verdict and its first reason."""
     text = Text()
     text.append(f" {verdict.status.value.upper()} ", _STYLE[verdict.status] + " reverse")
     text.append(f"  {verdict.headline}", "bold")
@@ -103,6 +110,13 @@ def _capacity(facts: Facts) -> Iterator[RenderableType]:
         )
     for note in facts.notes:
         yield Text(f"  {note}", "dim")
+
+
+def _hardening(advice: Sequence[Advice]) -> Iterator[RenderableType]:
+    """In one line what is known to be off; the rest is for `kvcanary capacity`."""
+    off = [f"{a.switch} ({a.flag})" if a.flag else a.switch for a in advice if a.on is False]
+    if off:
+        yield Text(f"  advice: safety switches are off: {', '.join(off)}", "dim")
 
 
 def _claims(claims: Sequence[Claim]) -> Iterator[RenderableType]:
@@ -215,7 +229,8 @@ def _separation(apart: Separation) -> Iterator[Text]:
         yield Text(f"  {ONE_KEY}", "dim")
 
 
-def _finding(number: int, finding: Finding) -> Iterator[RenderableType]:
+def finding_lines(number: int, finding: Finding) -> Iterator[RenderableType]:
+    """One finding with its evidence and what to do."""
     yield Text("")
     head = Text(f"F{number} ", "bold")
     head.append(finding.severity.value, _SEVERITY_STYLE.get(finding.severity, "magenta"))
@@ -247,7 +262,7 @@ def _number(value: int | None) -> str:
     return "unknown" if value is None else f"{value:,}"
 
 
-def _harmless(record: RunRecord) -> RunRecord:
+def harmless(record: RunRecord) -> RunRecord:
     """The record with printable characters only: names and notes come from servers, records from anywhere."""
     told = _printable(record.model_dump(exclude={"exchanges"}))
     assert isinstance(told, dict)  # noqa: S101 - a model's dump

@@ -13,7 +13,8 @@ def table(*columns: str) -> Table:
     for number, column in enumerate(columns):
         figure = column.startswith(">")
         name = ("  " if number == 0 else "") + column.removeprefix(">")
-        made.add_column(name, justify="right" if figure else "left", no_wrap=figure or number == 0)
+        whole = figure or number == 0
+        made.add_column(name, justify="right" if figure else "left", no_wrap=whole, overflow="fold")
     return made
 
 

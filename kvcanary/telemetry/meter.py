@@ -8,10 +8,10 @@ The same readings, before and after a stage of requests, tell how much work it w
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kvcanary.deployment.facts import Facts, Role, Worker
+from kvcanary.deployment.facts import Facts, Role, Worker, worker_names
 from kvcanary.probing.client import Client
 from kvcanary.record.meeting import Pair, Topology
 from kvcanary.record.window import Work
@@ -168,15 +168,9 @@ async def make_meter(client: Client, facts: Facts, *, with_key: bool) -> Meter |
     return Meter(client, facts.workers, names, topology, with_key)
 
 
-def short_names(workers: Iterable[Worker]) -> dict[str, str]:
-    """P1, P2, D1 ... or W1 for unified workers, by URL."""
-    letters = {Role.PREFILL: "P", Role.DECODE: "D", Role.UNIFIED: "W"}
-    counts = dict.fromkeys(Role, 0)
-    names = {}
-    for worker in workers:
-        counts[worker.role] += 1
-        names[worker.url] = f"{letters[worker.role]}{counts[worker.role]}"
-    return names
+def short_names(workers: Sequence[Worker]) -> dict[str, str]:
+    """The workers' short names by URL."""
+    return dict(zip((w.url for w in workers), worker_names(workers), strict=True))
 
 
 def _ranks(

@@ -78,6 +78,38 @@ class Stratum(Recorded):
     exposure_note: str
 
 
+class Holding(Recorded):
+    """What one worker, or one DP rank of it, holds of the longest request that is promised."""
+
+    worker: str
+    """Short name: P1, D2, W1."""
+    url: str
+    role: str
+    rank: int | None
+    """None where it has no ranks, or does not tell them apart."""
+    pool_tokens: int | None
+    limit_tokens: int | None
+    page_tokens: int | None
+    used_tokens: int | None
+    source: str
+    """Where the pool's size comes from."""
+    status: Status
+    note: str
+    """Why, in a few words."""
+
+
+class Advice(Recorded):
+    """A safety switch that is off or cannot be seen, and how to set it. Never a failure."""
+
+    switch: str
+    on: bool | None
+    flag: str
+    """Empty where this engine has none."""
+    why: str
+    workers: tuple[str, ...]
+    """Short names."""
+
+
 class Verdict(Recorded):
     """The end of a run."""
 
@@ -88,3 +120,7 @@ class Verdict(Recorded):
     strata: tuple[Stratum, ...]
     decoys_sent: int
     decoys_seen: int
+    holdings: tuple[Holding, ...] = ()
+    """Each pool beside the promise."""
+    advice: tuple[Advice, ...] = ()
+    """Safety switches to set."""

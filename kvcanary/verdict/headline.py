@@ -25,6 +25,9 @@ def headline(
         return unknown[0] if unknown else "nothing was sent, or no claim is required"
     bounded = [s for s in strata if s.bound is not None]
     if not bounded:
+        (only, *others) = [c for c in claims if c.required]
+        if only.name is ClaimName.CAPACITY and not others:
+            return only.text
         return "every required claim holds; no answers were compared"
     worst = max(bounded, key=lambda s: (s.bound or 0.0, s.longest_tokens))
     longest = max(s.longest_tokens for s in bounded)

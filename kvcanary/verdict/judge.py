@@ -6,23 +6,17 @@ from dataclasses import dataclass
 from kvcanary.canary.prompt import Position
 from kvcanary.detect import (
     accounting,
-    availability,
-    bystanders,
-    cached,
+    advisories,
     capacity,
-    expectation,
-    first_token,
-    foreign,
     handoff,
-    identity,
-    output,
+    hardening,
     ownership,
-    pool_return,
     refusal,
 )
 from kvcanary.record.exchange import DECOYS, Exchange, Purpose
-from kvcanary.record.run import RunRecord
+from kvcanary.record.run import CAPACITY_SUITE, RunRecord
 from kvcanary.verdict.claims import Claim, ClaimName, ExitCode, Status, Stratum, Verdict
+from kvcanary.verdict.detected import detected
 from kvcanary.verdict.findings import FAILING, Finding, Severity
 from kvcanary.verdict.headline import headline
 from kvcanary.verdict.strata import leak_bound, strata_of
@@ -36,11 +30,15 @@ WARNINGS = frozenset(
         "availability/pool-not-returned",
     }
 )
-"""Rules that never change a claim."""
+"""Rules that never change a claim. Neither does a degraded finding about capacity: the pools are what the
+workers say, whatever it warns of."""
 CLAIM_OF_RULE = {
     "ownership": ClaimName.OWNERSHIP,
     "isolation": ClaimName.ISOLATION,
     "capacity": ClaimName.CAPACITY,
+    "hardware": ClaimName.CAPACITY,
+    "drift": ClaimName.CAPACITY,
+    "advisory": ClaimName.CAPACITY,
     "refusal": ClaimName.REFUSAL,
     "accounting": ClaimName.ACCOUNTING,
     "first-token": ClaimName.ACCOUNTING,
@@ -49,7 +47,6 @@ CLAIM_OF_RULE = {
     "output": ClaimName.OWNERSHIP,
 }
 """Which claim a finding is about, by the family that its rule begins with."""
-_ORDER = list(Severity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +57,13 @@ class Judged:
     verdict: Verdict
 
 
-def judge(record: RunRecord, required: Sequence[ClaimName]) -> Judged:
-    """Detect, claim, conclude."""
-    found = apply_waivers(_findings(record), record.info.waivers, record.info.started_at)
+def judge(
+    record: RunRecord,
+    required: Sequence[ClaimName],
+    known: Sequence[advisories.Advisory] = (),
+) -> Judged:
+    """Detect, claim, conclude. ``known``: faults of engines to look for in what ran."""
+    found = apply_waivers(detected(record, known), record.info.waivers, record.info.started_at)
     strata = strata_of(record, found)
     decoys = [e for e in record.exchanges if e.purpose in DECOYS]
     state = _State(record, found, strata, decoys)
@@ -76,7 +77,8 @@ def judge(record: RunRecord, required: Sequence[ClaimName]) -> Judged:
             ClaimName.ACCOUNTING: state.accounting(),
         }.items()
     )
-    status, code = _conclude(claims, sound=bool(record.exchanges) and not record.stopped)
+    done = bool(record.exchanges) or record.info.suite == CAPACITY_SUITE
+    status, code = _conclude(claims, sound=done and not record.stopped)
     verdict = Verdict(
         status=status,
         exit_code=code,
@@ -85,6 +87,8 @@ def judge(record: RunRecord, required: Sequence[ClaimName]) -> Judged:
         strata=strata,
         decoys_sent=len(decoys),
         decoys_seen=sum(bool(e.decoy_seen) for e in decoys),
+        holdings=capacity.holdings(record.facts) if record.facts else (),
+        advice=hardening.advice(record.facts) if record.facts else (),
     )
     return Judged(found, verdict)
 
@@ -104,37 +108,13 @@ def unshown(
 
 
 def _conclude(claims: Sequence[Claim], *, sound: bool) -> tuple[Status, ExitCode]:
-    """``sound``: something was sent, and the run came to its end. Else nothing passes."""
+    """``sound``: what was to be done was done, to the end. Else nothing passes."""
     if any(claim.status is Status.FAIL for claim in claims):
         return Status.FAIL, ExitCode.VIOLATION
     required = [claim for claim in claims if claim.required]
     if not (sound and required) or any(claim.status is Status.INCONCLUSIVE for claim in required):
         return Status.INCONCLUSIVE, ExitCode.INCONCLUSIVE
     return Status.PASS, ExitCode.PASS
-
-
-def _findings(record: RunRecord) -> tuple[Finding, ...]:
-    exchanges, facts = record.exchanges, record.facts
-    found: list[Finding] = list(ownership.findings(ownership.measure(exchanges)))
-    if record.scale:
-        found += foreign.findings(exchanges, record.scale)
-    if facts:
-        found += capacity.findings(facts)
-        if not any(f.severity is Severity.CAPACITY for f in found):
-            found += capacity.refused_within_promise(exchanges, facts)
-        found += refusal.findings(exchanges, facts)
-    found += expectation.findings(exchanges)
-    found += accounting.findings(exchanges)
-    found += handoff.findings(record.windows, exchanges, facts)
-    found += identity.findings(exchanges, facts, record.facts_after)
-    found += first_token.findings(exchanges)
-    found += availability.findings(exchanges, facts.limit_tokens if facts else None)
-    found += bystanders.findings(exchanges)
-    found += output.findings(exchanges, facts.context_tokens if facts else None)
-    found += pool_return.findings(facts, record.facts_after)
-    if not record.info.replays:  # whose text may be in a cache already
-        found += cached.findings(exchanges)
-    return tuple(sorted(found, key=lambda f: (_ORDER.index(f.severity), f.odds or 0.0, f.rule)))
 
 
 class _State:
@@ -155,7 +135,9 @@ class _State:
         mine = (
             f
             for f in self._found
-            if CLAIM_OF_RULE[f.rule.split("/")[0]] is claim and f.rule not in WARNINGS
+            if CLAIM_OF_RULE[f.rule.split("/")[0]] is claim
+            and f.rule not in WARNINGS
+            and not self._warns(f)
         )
         return min(mine, key=lambda f: f.waived is not None, default=None)
 
@@ -374,18 +356,18 @@ class _State:
         failed = self._failed(ClaimName.CAPACITY)
         if failed:
             return failed
-        if facts is None or not capacity.assessed(facts):
-            return Status.INCONCLUSIVE, (
-                "not assessed: the workers' pools are unknown. Let kvcanary reach the router's /workers "
-                "and each worker's /server_info"
-            )
-        least = min(w.pool_tokens or 0 for w in facts.workers)
-        return Status.PASS, (
-            f"every worker's pool ({least:,} tokens or more) holds the context limit "
-            f"({facts.context_tokens:,}, {facts.context_source})"
-            if least >= (facts.context_tokens or 0)
-            else f"the smallest pool holds {least:,} of {facts.context_tokens:,} tokens, which is waived"
-        )
+        unknown = capacity.missing(facts) if facts else "the deployment was not asked"
+        if facts is None or unknown:
+            return Status.INCONCLUSIVE, f"not assessed: {unknown}"
+        warned = [f.rule for f in self._found if self._warns(f)]
+        warnings = f"; warnings: {', '.join(dict.fromkeys(warned))}" if warned else ""
+        return Status.PASS, capacity.held(facts) + warnings
+
+    @staticmethod
+    def _warns(finding: Finding) -> bool:
+        """About capacity, and no reason to fail or to doubt it."""
+        about = CLAIM_OF_RULE[finding.rule.split("/")[0]]
+        return about is ClaimName.CAPACITY and finding.severity is Severity.DEGRADED
 
     def refusal(self) -> tuple[Status, str]:
         failed = self._failed(ClaimName.REFUSAL)

@@ -90,7 +90,8 @@ def test_the_incident_fails_with_every_kind_of_evidence(
 def test_the_right_gate_refuses_cleanly_and_leaks_nothing(tmp_path: Path) -> None:
     ended, record = checked(tmp_path, PATCHED)
     assert ended.code == 1
-    assert [f.rule for f in record.findings] == ["capacity/pool-below-context"]
+    rules = [f.rule for f in record.findings]
+    assert rules == ["capacity/pool-below-context", "capacity/danger-window"]
     assert claims(record)["refusal"] == "pass"
     assert claims(record)["ownership"] == claims(record)["isolation"] == "pass"
     refused = [e for e in record.exchanges if e.outcome == "refused"]

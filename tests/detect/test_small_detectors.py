@@ -1,11 +1,10 @@
-"""Refusal, accounting, first token, capacity and availability."""
+"""Refusal, accounting, first token and availability."""
 
 from typing import Any
 
 import pytest
 
-from kvcanary.deployment.facts import Role
-from kvcanary.detect import accounting, availability, capacity, first_token, refusal
+from kvcanary.detect import accounting, availability, first_token, refusal
 from kvcanary.record.exchange import Exchange, Purpose
 from kvcanary.verdict.findings import Severity
 from tests.builders import exchange, facts, readers, sound, worker
@@ -106,58 +105,6 @@ def test_short_prompts_and_quick_controls_are_not_judged() -> None:
     assert first_token.findings([*quick, *timed(1, 0.001, tokens=12_000)]) == ()
     assert first_token.findings(timed(1, 0.001)) == (), "no control"
     assert first_token.findings([*CONTROL, *timed(1, 1.0, purpose=Purpose.BYSTANDER)]) == ()
-
-
-# capacity
-
-
-def test_the_smallest_pool_counts_never_the_sum() -> None:
-    deployment = facts(
-        worker(Role.PREFILL, 50_000, url="http://p0"),
-        worker(Role.PREFILL, 50_000, url="http://p1"),
-        worker(Role.DECODE, 100_000),
-    )
-    assert deployment.prefill_pool_tokens == 50_000
-    (found,) = capacity.findings(deployment)
-    assert found.rule == "capacity/pool-below-context"
-    assert [line.split(":")[0] for line in found.evidence[:2]] == ["prefill worker http"] * 2
-    assert "danger window: prompts of 49,994 to 65,529 tokens" in found.evidence[2]
-
-
-def test_enough_for_the_context_is_no_finding() -> None:
-    assert capacity.findings(sound()) == ()
-    assert capacity.findings(sound(prefill=65_536, decode=65_536)) == ()
-    assert capacity.assessed(sound())
-
-
-@pytest.mark.parametrize(
-    "deployment",
-    [
-        facts(),
-        facts(worker(Role.PREFILL)),
-        facts(worker(Role.DECODE)),
-        facts(worker(Role.PREFILL), worker(Role.DECODE, None)),
-        facts(worker(Role.PREFILL), worker(Role.DECODE), worker(Role.DECODE, None)),
-        facts(worker(Role.PREFILL), worker(Role.DECODE), context=None),
-        facts(worker(Role.UNIFIED, None)),
-    ],
-)
-def test_what_is_not_known_is_not_assessed(deployment: object) -> None:
-    from kvcanary.deployment.facts import Facts
-
-    assert isinstance(deployment, Facts)
-    assert not capacity.assessed(deployment)
-    assert capacity.findings(deployment) == ()
-
-
-def test_workers_of_different_context_and_a_promise_above_them() -> None:
-    skewed = facts(worker(Role.PREFILL, context=65_536), worker(Role.DECODE, context=70_000))
-    assert [f.rule for f in capacity.findings(skewed)] == ["capacity/contexts-differ"]
-    promised = facts(worker(Role.PREFILL), worker(Role.DECODE), context=90_000)
-    (found,) = capacity.findings(promised)
-    assert found.rule == "capacity/context-below-promise"
-    assert found.severity is Severity.CAPACITY
-    assert "65,536 tokens, less than the 90,000" in found.title
 
 
 # availability

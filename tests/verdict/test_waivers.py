@@ -32,7 +32,7 @@ def judged(*waivers: Waiver, **fields: object) -> Judged:
 
 
 def short_pool(*waivers: Waiver) -> Judged:
-    return judged(*waivers, facts=sound(prefill=65_200))
+    return judged(*waivers, facts=sound(prefill=65_200, decode=65_200))
 
 
 def test_without_one_the_finding_fails() -> None:

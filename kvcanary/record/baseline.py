@@ -1,0 +1,12 @@
+"""The earlier run that a run is compared with."""
+
+from kvcanary.deployment.facts import Facts
+from kvcanary.record.base import Recorded
+
+
+class Baseline(Recorded):
+    """What an earlier run's record says of the deployment."""
+
+    run: int
+    started_at: float
+    facts: Facts
