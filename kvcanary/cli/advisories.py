@@ -9,10 +9,10 @@ from kvcanary.errors import UsageError
 @click.option("--engine", metavar="NAME", help="Only those of one engine.")
 def advisories(engine: str | None) -> int:
     """List the faults that `check` and `capacity` look for in the versions that run. Sends nothing."""
-    from rich.console import Console
     from rich.text import Text
 
     from kvcanary.deployment.advisories import shipped_advisories
+    from kvcanary.report.console import Output
 
     known = shipped_advisories()
     engines = sorted({advisory.engine for advisory in known})
@@ -20,7 +20,7 @@ def advisories(engine: str | None) -> int:
         raise UsageError(
             f"No advisory is about `{engine}`. There are some for {', '.join(engines)}."
         )
-    console = Console()
+    console = Output()
     for advisory in known:
         if engine not in (None, advisory.engine):
             continue

@@ -55,7 +55,8 @@ def pools(facts: Facts) -> tuple[Pool, ...]:
         capped = enforced is not None and bool(known) and enforced < min(known)
         for rank in worker.ranks:
             tokens = enforced if capped and rank.pool_tokens is not None else rank.pool_tokens
-            found.append(Pool(name, worker, rank.rank, tokens, rank.used_tokens))
+            number = rank.rank if len(worker.ranks) > 1 else None
+            found.append(Pool(name, worker, number, tokens, rank.used_tokens))
     return tuple(found)
 
 

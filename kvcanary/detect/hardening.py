@@ -13,14 +13,20 @@ _WHY = {
     SwitchName.POOL_CHECK: "the engine does not start with a pool below its context limit",
 }
 
+_INSTEAD = {
+    SwitchName.POOL_CHECK: "no such switch in this engine: run `kvcanary capacity` before it takes traffic"
+}
+"""What to do where the engine has no such switch."""
+
 
 def advice(facts: Facts) -> tuple[Advice, ...]:
     """One for each switch and way to set it, those that are known to be off first."""
     alike: dict[tuple[SwitchName, bool | None, str], list[str]] = defaultdict(list)
     for name, worker in zip(facts.names, facts.workers, strict=True):
         for switch in worker.switches:
-            if switch.on is not True:
-                alike[switch.name, switch.on, switch.flag].append(name)
+            flag = switch.flag or _INSTEAD.get(switch.name, "")
+            if switch.on is False or (switch.on is None and flag):
+                alike[switch.name, switch.on, flag].append(name)
     found = [
         Advice(
             switch=switch.value,

@@ -50,7 +50,7 @@ def _parts(record: RunRecord, path: str | None, *, ascii_only: bool) -> Iterator
     if facts:
         yield _promise(facts)
     if verdict and verdict.holdings:
-        yield _table(verdict.holdings)
+        yield from _table(verdict.holdings)
         yield from _bars(
             verdict.holdings, facts.context_tokens if facts else None, ascii_only=ascii_only
         )
@@ -71,7 +71,9 @@ def _promise(facts: Facts) -> Text:
     return Text(f"\nPromised for one request: {context} ({facts.context_source}){output}")
 
 
-def _table(holdings: Sequence[Holding]) -> RenderableType:
+def _table(holdings: Sequence[Holding]) -> Iterator[RenderableType]:
+    """The pools; where their sizes come from is said below, since it takes more words than a column has."""
+    sources = list(dict.fromkeys(h.source for h in holdings if h.source))
     rows = table("", "role", ">rank", ">pool", ">limit", ">page", ">use", "from", "verdict")
     for holding in holdings:
         rows.add_row(
@@ -82,10 +84,12 @@ def _table(holdings: Sequence[Holding]) -> RenderableType:
             _number(holding.limit_tokens),
             _number(holding.page_tokens),
             _share(holding.used_tokens, holding.pool_tokens),
-            holding.source or "-",
+            f"[{sources.index(holding.source) + 1}]" if holding.source else "-",
             Text(_WORDS[holding.status], STYLE[holding.status]),
         )
-    return rows
+    yield rows
+    for number, source in enumerate(sources, start=1):
+        yield Text(f"  [{number}] {source}", "dim")
 
 
 def _bars(
