@@ -119,6 +119,11 @@ class Worker(Recorded):
         """How many pools it has: one for each DP rank."""
         return max(1, len(self.ranks), self.parallelism.data or 1)
 
+    @property
+    def metrics_at(self) -> str:
+        """URL of its metrics."""
+        return self.metrics_url or f"{self.url}/metrics"
+
     def told_by(self, figure: str) -> str:
         """Where a figure comes from."""
         return next((told.by for told in self.told if told.figure == figure), self.source)

@@ -107,12 +107,20 @@ class WorkerMoves(_Sums):
 
 
 async def read_counters(
-    client: Client, url: str, *, with_key: bool = False, deadline_seconds: float = 5.0
+    client: Client,
+    url: str,
+    *,
+    metrics_url: str | None = None,
+    with_key: bool = False,
+    deadline_seconds: float = 5.0,
 ) -> WorkerCounters | None:
-    """The counters of the worker at ``url`` (without ``/metrics``); None when it does not tell them."""
+    """The counters of the worker at ``url`` (without ``/metrics``); None when it does not tell them.
+
+    ``metrics_url``: where its metrics are, when elsewhere than at ``/metrics``.
+    """
     url = url.rstrip("/")
     reply = await client.get_text(
-        f"{url}/metrics", with_key=with_key, deadline_seconds=deadline_seconds
+        metrics_url or f"{url}/metrics", with_key=with_key, deadline_seconds=deadline_seconds
     )
     return None if reply.text is None else counters_in(url, reply.text)
 

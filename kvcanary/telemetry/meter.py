@@ -51,7 +51,10 @@ class Meter:
     async def read(self) -> Reading:
         """All workers at once."""
         readings = await asyncio.gather(
-            *(read_counters(self.client, w.url, with_key=self.with_key) for w in self.workers)
+            *(
+                read_counters(self.client, w.url, metrics_url=w.metrics_url, with_key=self.with_key)
+                for w in self.workers
+            )
         )
         return {w.url: reading for w, reading in zip(self.workers, readings, strict=True)}
 
@@ -121,7 +124,7 @@ class Meter:
                 continue
             old, new = before.get(worker.url), after.get(worker.url)
             step = moved(old, new) if old and new else None
-            if step is None:
+            if step is None or len(step.ranks) < worker.pools:
                 return {}
             for rank in step.ranks:
                 amount = getattr(rank, field)
@@ -163,7 +166,7 @@ async def make_meter(client: Client, facts: Facts, *, with_key: bool) -> Meter |
     topology = Topology(
         prefill=tuple(_ranks(facts.workers, names, reading, Role.PREFILL)),
         decode=tuple(_ranks(facts.workers, names, reading, Role.DECODE)),
-        visible=all(reading.values()),
+        visible=all(_tells_ranks(worker, reading) for worker in facts.workers),
     )
     return Meter(client, facts.workers, names, topology, with_key)
 
@@ -176,17 +179,22 @@ def short_names(workers: Sequence[Worker]) -> dict[str, str]:
 def _ranks(
     workers: Iterable[Worker], names: Mapping[str, str], reading: Reading, role: Role
 ) -> Iterable[str]:
+    """Every rank that may serve a request, also of workers whose counters do not tell ranks apart."""
     for worker in workers:
         if worker.role in (role, Role.UNIFIED):
-            counters = reading.get(worker.url)
-            if counters is None and worker.pools > 1:
-                yield from (f"{names[worker.url]}.{rank}" for rank in range(worker.pools))
-            elif counters is None:
-                yield names[worker.url]
+            counters, name = reading.get(worker.url), names[worker.url]
+            if counters is not None and _tells_ranks(worker, reading):
+                yield from (_rank_name(name, r, counters.ranks) for r in counters.ranks)
+            elif worker.pools == 1:
+                yield name
             else:
-                yield from (
-                    _rank_name(names[worker.url], r, counters.ranks) for r in counters.ranks
-                )
+                yield from (f"{name}.{rank}" for rank in range(worker.pools))
+
+
+def _tells_ranks(worker: Worker, reading: Reading) -> bool:
+    """Whether its counters can be read, and tell all ranks apart that it has."""
+    counters = reading.get(worker.url)
+    return counters is not None and len(counters.ranks) >= worker.pools
 
 
 def _rank_name(worker: str, rank: RankCounters, ranks: tuple[RankCounters, ...]) -> str:

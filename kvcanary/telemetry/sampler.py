@@ -162,8 +162,7 @@ async def read_levels(
 async def _page(
     client: Client, worker: Worker, with_key: bool, seconds: float
 ) -> tuple[Level, ...]:
-    url = f"{worker.url}/metrics"
-    reply = await client.get_text(url, with_key=with_key, deadline_seconds=seconds)
+    reply = await client.get_text(worker.metrics_at, with_key=with_key, deadline_seconds=seconds)
     return () if reply.text is None else levels_in_text(reply.text)
 
 

@@ -107,14 +107,30 @@ def test_every_rank_is_met_and_is_a_pool_of_its_own() -> None:
 
 
 def test_without_metrics_nobody_knows_who_was_met(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def silent(_client: Client, _url: str, *, with_key: bool) -> None:
-        return None
-
     monkeypatch.setattr(meter, "read_counters", silent)
     run = ran(Setup("2x2"))
     assert all(e.met is None for e in run.record.exchanges)
     assert run.code is ExitCode.INCONCLUSIVE
     assert "cannot be seen" in run.claim("ownership").text
+
+
+async def silent(_client: Client, _url: str, **_: object) -> None:
+    """Metrics are off."""
+
+
+def test_without_metrics_ranks_are_no_single_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker's own documents tell that it has four."""
+    monkeypatch.setattr(meter, "read_counters", silent)
+    run = ran(Setup("dp4"))
+    topology = run.record.topology
+    assert topology is not None
+    assert topology.decode == ("D1.0", "D1.1", "D1.2", "D1.3")
+    assert not topology.visible
+    assert run.code is ExitCode.INCONCLUSIVE
+    assert "cannot be seen" in run.claim("ownership").text
+    for stratum in readers(run):
+        assert stratum.exposure == "estimated"
+        assert "4 pools" in stratum.exposure_note
 
 
 def test_a_worker_with_one_rank_needs_no_counters() -> None:
