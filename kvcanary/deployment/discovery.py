@@ -1,5 +1,6 @@
 """From a front door to the facts: what it serves, which workers stand behind it, what they hold."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from kvcanary.deployment import routers
 from kvcanary.deployment.asking import Answers, Asker, together
 from kvcanary.deployment.facts import Facts, Role, Worker
 from kvcanary.deployment.routers import Listed, Listing
+from kvcanary.deployment.scraped import Scraped, scraped
 from kvcanary.deployment.target import KnownWorker
 from kvcanary.engines import catalogue, openai, trtllm
 from kvcanary.engines.documents import Documents
@@ -16,6 +18,7 @@ from kvcanary.errors import Unauthorized, Unreachable
 from kvcanary.probing.client import Client, JsonReply
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.outcome import Reason
+from kvcanary.telemetry.prometheus import Prometheus
 
 METADATA_SECONDS = 5.0
 """Longest wait for one metadata document."""
@@ -23,7 +26,7 @@ DOCUMENTS_DEEP = 6
 """The whole of the workers may take so many times as long as one document: they are asked in parallel."""
 NO_WORKER = (
     "No worker could be discovered: the front door lists none (/workers, /list_workers, /health) and is none "
-    "itself (/server_info, /props, /info, /metrics). Name them in a deployment file."
+    "itself (/server_info, /props, /info, /metrics). Name them, or a Prometheus server, in a deployment file."
 )
 UNCONFIRMED = "The front door lists {listed} {role} workers and the deployment file names {known}: name them all."
 
@@ -61,6 +64,7 @@ async def discover(
     context_source: str = "--context",
     trust_discovered: bool = False,
     workers: Sequence[KnownWorker] = (),
+    prometheus: Prometheus | None = None,
     site_key: SiteKey | None = None,
     deadline_seconds: float = METADATA_SECONDS,
 ) -> Facts:
@@ -73,13 +77,19 @@ async def discover(
         trust_discovered: send the front door's key to workers that only the front door names.
         workers: those that a person named. They take the place of the front door's list: its addresses may
             not be reachable from here.
+        prometheus: tells of workers where neither a person nor the front door does, and of metrics that cannot
+            be had from here.
         site_key: makes the fingerprints of configurations; without it there are none.
         deadline_seconds: longest wait for each document.
     """
     root = client.endpoint.base_url.removesuffix("/v1")
     async with Asker(client, deadline_seconds) as asker:
-        models = await model_list(client, deadline_seconds)
-        scene = _Scene(asker, client.endpoint, root, trust_discovered, site_key, deadline_seconds)
+        models, told = await asyncio.gather(
+            model_list(client, deadline_seconds), scraped(prometheus, trusted=trust_discovered)
+        )
+        scene = _Scene(
+            asker, client.endpoint, root, trust_discovered, site_key, told, deadline_seconds
+        )
         found = await scene.ask(models, workers)
     listed = [m for m in openai.models(models.value) if m.name == client.endpoint.model]
     advertised = listed[0].context_tokens if listed else None
@@ -97,7 +107,7 @@ async def discover(
         context_source=source if context else "unknown",
         workers=found.workers,
         front_door=found.front_door,
-        notes=found.notes,
+        notes=(*found.notes, *told.notes),
     )
 
 
@@ -119,6 +129,7 @@ class _Scene:
     root: str
     trusted: bool
     site_key: SiteKey | None
+    scraped: Scraped
     deadline_seconds: float
 
     async def ask(self, models: JsonReply, known: Sequence[KnownWorker]) -> _Found:
@@ -132,6 +143,8 @@ class _Scene:
             return await self._named(listing, known)
         if listing.router:
             return await self._behind(listing)
+        if self.scraped.workers:
+            return await self._behind(Listing(workers=self.scraped.workers))
         return await self._alone(door) if models.status is not None else _Found(notes=(NO_WORKER,))
 
     async def _named(self, listing: Listing, known: Sequence[KnownWorker]) -> _Found:
@@ -196,14 +209,17 @@ class _Scene:
     async def _workers(
         self, places: Sequence[Listed], shown: Documents, not_asked: Mapping[str, tuple[str, ...]]
     ) -> tuple[list[Worker], list[str]]:
-        """Asks all of them at once. ``shown``: what the router shows of their metrics."""
+        """Asks all of them at once. Metrics that cannot be had from one itself are those that Prometheus
+        scraped, or those that the router shows (``shown``)."""
         seconds = DOCUMENTS_DEEP * self.deadline_seconds
         answered = await together(self.asker, places, not_asked, seconds)
         workers, notes = [], []
         for place, own in zip(places, answered, strict=True):
-            page = routers.page_of(shown.page(routers.ENGINE_PAGE), place.url or "")
-            answers = own
-            if page.samples and not own.documents.pages:
+            answers, url = own, place.url or ""
+            page = self.scraped.pages.get(url) or routers.page_of(
+                shown.page(routers.ENGINE_PAGE), url
+            )
+            if page.samples and not any(p.samples for p in own.documents.pages.values()):
                 pages = {routers.PAGE.path: page}
                 answers = Answers(Documents(own.documents.values, pages), own.why, own.is_there)
             worker = self._described(place, answers)

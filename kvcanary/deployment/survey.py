@@ -6,6 +6,7 @@ from kvcanary.deployment.facts import Facts
 from kvcanary.deployment.target import Target
 from kvcanary.probing.client import Client
 from kvcanary.telemetry.gpus import GpuWatch
+from kvcanary.telemetry.prometheus import Prometheus
 
 
 async def facts_of(
@@ -21,6 +22,7 @@ async def facts_of(
         context_source=target.context_source,
         trust_discovered=target.trust_discovered,
         workers=target.workers,
+        prometheus=Prometheus(target.prometheus) if target.prometheus else None,
         site_key=site_key,
         deadline_seconds=deadline_seconds,
     )

@@ -1,19 +1,22 @@
 """A real Prometheus server that scrapes a lab of two prefill and two decode workers, and a DCGM exporter."""
 
 import urllib.request
+from dataclasses import replace
 
 import pytest
 
-from kvcanary.deployment.facts import Role
+from kvcanary.deployment.discovery import discover
+from kvcanary.deployment.facts import Facts, Role
 from kvcanary.deployment.target import GpuReader, GpuSource, PrometheusServer
+from kvcanary.detect import capacity
 from kvcanary.engines.exposition import Exposition, parse
 from kvcanary.engines.levels import WANTED, levels_in
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.telemetry.gpus import GpuWatch
 from kvcanary.telemetry.nvml import GpusSeen
-from kvcanary.telemetry.prometheus import Prometheus
-from tests.probing.rogue_server import run
+from kvcanary.telemetry.prometheus import Found, Prometheus, ScrapedWorker
+from tests.probing.rogue_server import Call, rogue_server, run
 from tests.telemetry.real_prometheus import Scene
 
 FIXED = {"sglang:context_len", "sglang:page_size", "sglang:max_total_num_tokens"}
@@ -142,3 +145,55 @@ def test_what_cannot_be_had_is_said(scene: Scene, server: PrometheusServer, said
     assert found.workers == ()
     (note,) = found.notes
     assert said in note
+
+
+# discovery through it
+
+
+def test_workers_are_discovered_through_it_where_nobody_names_them(scene: Scene) -> None:
+    """The front door lists nobody: targets are the workers, and roles are those of the label."""
+
+    async def discovered() -> Facts:
+        async with (
+            rogue_server(not_found) as front,
+            Client(Endpoint(front.base_url, "glm-5.3-lab")) as client,
+        ):
+            return await discover(client, 4_096, prometheus=Prometheus(scene.server()))
+
+    facts = run(discovered())
+    assert {w.url: w.role for w in facts.workers} == scene.workers
+    assert all(w.engine == "sglang" and w.pool_tokens for w in facts.workers)
+    assert capacity.assessed(facts)
+    assert facts.notes == ()
+
+
+def test_its_last_scrape_speaks_for_a_worker_that_cannot_be_reached(scene: Scene) -> None:
+    """A bare address is scraped by Prometheus and closed to us: figures come from its metrics."""
+
+    class Closed(Prometheus):
+        async def workers(self) -> Found:
+            found = await super().workers()
+            return replace(found, workers=tuple(map(moved_away, found.workers)))
+
+    def moved_away(worker: ScrapedWorker) -> ScrapedWorker:
+        return replace(worker, url=worker.url and worker.url.replace("127.0.0.1", "127.0.0.9"))
+
+    async def discovered() -> Facts:
+        async with (
+            rogue_server(not_found) as front,
+            Client(Endpoint(front.base_url, "glm-5.3-lab")) as client,
+        ):
+            reader = Closed(scene.server())
+            return await discover(client, 4_096, prometheus=reader, deadline_seconds=1.0)
+
+    facts = run(discovered())
+    assert len(facts.workers) == 4
+    for worker in facts.workers:
+        assert worker.source == "/metrics"
+        assert (worker.engine, worker.context_tokens) == ("sglang", 4_096)
+        assert worker.pool_tokens
+        assert worker.limit_tokens == min(worker.pool_tokens, 4_096) - 7
+
+
+async def not_found(call: Call) -> None:
+    await call.answer(404)
