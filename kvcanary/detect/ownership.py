@@ -33,8 +33,9 @@ SOUND = 2 / 3
 """Part of a stratum's answers for a position that has to keep it, for the stratum to be a control."""
 COMPARABLE = 1.25
 """Up to this ratio of lengths a model that keeps a label in the control keeps it in the stratum too.
-Beyond it, losing the head or the middle may be the model's own weakness with length, and only the label
-on the last page, a dozen tokens before the answer, condemns (or losing all three)."""
+Beyond it, losing the head or the middle may be the model's own weakness with length, however often it
+happens: only labels on the last page, a dozen tokens before the answer, tell, and answers that speak of
+others instead."""
 
 GOOD_CONDITIONS = (Purpose.CALIBRATION, Purpose.CONTROL, Purpose.BYSTANDER)
 JUDGED = (*GOOD_CONDITIONS, Purpose.READER, Purpose.CONFIRMATION)
@@ -71,9 +72,12 @@ class Group:
     @property
     def odds(self) -> float:
         """Odds that mere slips lose so many, over the whole stratum or at its worst position."""
-        if not self.losing:
+        return self._odds(self.measured)
+
+    def _odds(self, measured: Sequence[Exchange]) -> float:
+        if all(e.kept for e in measured):
             return 1.0
-        parts = [self.measured, *(_asked(self.measured, position) for position in Position)]
+        parts = [measured, *(_asked(measured, position) for position in Position)]
         worst = min(
             at_least(sum(not e.kept for e in part), len(part), self.slip_rate)
             for part in parts
@@ -83,23 +87,24 @@ class Group:
 
     @property
     def condemned(self) -> bool:
-        """Confirmed with fresh text, no slips, and no weakness of the model's."""
-        telling = [e for e in self.losing if self._telling(e)]
-        confirmed = any(e.purpose is Purpose.CONFIRMATION for e in telling)
-        speaking = sum(map(_speaks_of_others, telling))
-        return confirmed and (
-            self.odds <= CONDEMN or (speaking > 1 and 2 * speaking > len(telling))
-        )
+        """Confirmed with fresh text, no slips, and no weakness of the model's: what a model that forgets
+        with length loses anyway does not count, but for what it says instead."""
+        speaking = [e for e in self.losing if _speaks_of_others(e)]
+        if _confirmed(self.losing) and len(speaking) > 1 and 2 * len(speaking) > len(self.losing):
+            return True
+        telling = [e for e in self.measured if self.tells(e)]
+        return _confirmed(e for e in telling if not e.kept) and self._odds(telling) <= CONDEMN
 
     @property
     def undecided(self) -> bool:
         return bool(self.losing) and not self.condemned and self.odds < EXPLAINED
 
-    def _telling(self, exchange: Exchange) -> bool:
+    def tells(self, exchange: Exchange) -> bool:
+        """Whether its label, if it is lost, was not lost for the prompt's length alone."""
         control = self.controls[exchange.asked]
-        comparable = exchange.length_tokens <= COMPARABLE * control.tokens
-        everything = {e.asked for e in self.losing} == set(Position)
-        return comparable or exchange.asked is Position.END or everything
+        return exchange.asked is Position.END or (
+            exchange.length_tokens <= COMPARABLE * control.tokens
+        )
 
 
 def measure(exchanges: Sequence[Exchange]) -> tuple[Group, ...]:
@@ -130,7 +135,8 @@ def again(exchanges: Sequence[Exchange]) -> tuple[Exchange, ...]:
     for group in measure(exchanges):
         unconfirmed = not group.confirmations or group.undecided or _doubtful_control(group)
         if group.losing and unconfirmed and group.confirmations < MAX_CONFIRMATIONS:
-            chosen.append(group.losing[0])
+            telling = (e for e in group.losing if group.tells(e))
+            chosen.append(next(telling, group.losing[0]))
     return tuple(chosen)
 
 
@@ -149,6 +155,10 @@ def _doubtful_control(group: Group) -> bool:
     """A control that slipped cannot vouch for that position until it was kept often enough."""
     is_control = group.members[0].purpose is Purpose.CONTROL
     return is_control and not _sound(_asked(group.measured, group.losing[0].asked))
+
+
+def _confirmed(losing: Iterable[Exchange]) -> bool:
+    return any(e.purpose is Purpose.CONFIRMATION for e in losing)
 
 
 def _speaks_of_others(exchange: Exchange) -> bool:

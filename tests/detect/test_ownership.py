@@ -1,12 +1,13 @@
 """Ownership: what condemns a stratum, what explains a loss, what stays open."""
 
+import random
 from collections.abc import Sequence
 
 import pytest
 
 from kvcanary.canary.prompt import Position
 from kvcanary.detect import ownership
-from kvcanary.record.exchange import Exchange, Form, Purpose
+from kvcanary.record.exchange import Exchange, Form, Purpose, Recall
 from kvcanary.verdict.findings import Severity
 from tests.builders import calibration, exchange, foreign, readers
 
@@ -139,14 +140,44 @@ def test_losing_the_head_far_beyond_the_control_is_not_condemned() -> None:
     assert rules([*sent, *tail, *kept]) == ["ownership/labels-lost"]
 
 
-def test_losing_all_three_far_beyond_the_control_is_condemned() -> None:
-    sent = [
-        *calibration(*range(9)),
-        *control(tokens=1_000),
-        *readers(10, lost=ALL, tokens=60_000),
-        *confirmations(30, 2, tokens=60_000),
-    ]
-    assert rules(sent) == ["ownership/labels-lost"]
+def test_losing_all_three_far_beyond_the_control_is_condemned_by_the_last_page() -> None:
+    far = [*control(tokens=1_000), *readers(10, lost=ALL, tokens=60_000)]
+    sent = [*calibration(*range(9)), *far]
+    assert [e.asked for e in ownership.again(sent)] == [Position.END]
+    head = confirmations(30, 4, tokens=60_000)
+    assert rules([*sent, *head]) == ["ownership/labels-lost-undecided"]
+    tail = confirmations(30, 4, tokens=60_000, asked=Position.END)
+    assert rules([*sent, *tail]) == ["ownership/labels-lost"]
+
+
+@pytest.mark.parametrize("slips", [0.05, 0.15, 0.3])
+def test_a_model_that_forgets_with_length_and_slips_besides_is_never_condemned(
+    slips: float,
+) -> None:
+    """Head and middle are always lost far beyond the control, and the last page by a slip now and then: by
+    design that condemns in at most one run of 10,000, so in 200 never."""
+    rng = random.Random(int(100 * slips))
+    condemned = lost_all = 0
+    for _ in range(200):
+        good = [
+            *(e.model_copy(update=_slip(rng, slips)) for e in calibration(*range(12))),
+            *(e.model_copy(update=_slip(rng, slips)) for e in control(tokens=4_000)),
+        ]
+        far = readers(30, lost={Position.START, Position.MIDDLE}, tokens=60_000)
+        far[-1] = far[-1].model_copy(update=_slip(rng, slips))
+        lost_all += not far[-1].kept
+        sent = [*good, *far]
+        while again := [e for e in ownership.again(sent) if e.group == "edge"]:
+            (asked,) = {e.asked for e in again}
+            kept = asked is Position.END and rng.random() >= slips
+            sent += confirmations(100 + len(sent), 1, asked=asked, tokens=60_000, lost=not kept)
+        condemned += "ownership/labels-lost" in rules(sent)
+    assert lost_all > 5, "all three positions were lost now and then"
+    assert condemned == 0
+
+
+def _slip(rng: random.Random, rate: float) -> dict[str, object]:
+    return {"recall": Recall.LOST if rng.random() < rate else Recall.KEPT}
 
 
 def test_few_losses_that_speak_of_others_are_condemned() -> None:

@@ -167,7 +167,14 @@ def test_findings_come_worst_first() -> None:
     short = facts(worker(Role.PREFILL, 20_007), worker(Role.DECODE))
     lost = readers(10, "edge", tokens=64_000, lost=set(Position))
     lost += [
-        exchange(30 + i, tokens=64_000, lost=True, purpose=Purpose.CONFIRMATION) for i in range(4)
+        exchange(
+            30 + i,
+            tokens=64_000,
+            lost=True,
+            asked=Position.END,
+            purpose=Purpose.CONFIRMATION,
+        )
+        for i in range(4)
     ]
     lost[0] = lost[0].model_copy(update={"foreign": (foreign(),)})
     sent = [
