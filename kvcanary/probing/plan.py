@@ -11,10 +11,11 @@ from kvcanary.probing.grammar import Abort, Fill, Probe, Read, Step, Together, W
 from kvcanary.probing.lengths import evaluate
 from kvcanary.probing.needs import Situation, unmet
 from kvcanary.probing.roles import BYSTANDER, FIRST_VICTIM, MAX_VICTIMS, READERS
+from kvcanary.probing.simulate import SIMULATIONS
 from kvcanary.probing.sizing import Calibration
 from kvcanary.record.exchange import Exchange, Expectation, Purpose
 from kvcanary.record.run import UnmetNeed
-from kvcanary.verdict.statistics import answers_for
+from kvcanary.verdict.statistics import answers_for_leaks
 
 ASKED = (Position.END, Position.START, Position.MIDDLE)
 """The order in which a stratum's readers are asked: the last page first, which no length excuses."""
@@ -109,7 +110,7 @@ def make_plan(
             continue
         prefix = f"{probe.id}/" if len(probes) > 1 else ""
         planner = _Planner(probe, prefix, facts, context_tokens, calibration, concurrency, numbers)
-        planner.least_readers = answers_for(bound) if bound else 1
+        planner.least_readers = answers_for_leaks(bound, SIMULATIONS) if bound else 1
         stages += planner.stages()
         skipped += planner.skipped
     return Plan(tuple(stages), tuple(skipped), tuple(missing))

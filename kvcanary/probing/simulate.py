@@ -22,7 +22,7 @@ from kvcanary.record.simulation import Simulation
 PAGE_WORDS = 60
 """About as many words as a page of 64 tokens holds."""
 PAGES, LEAST_PAGES = 16, 4
-SIMULATIONS = 4
+SIMULATIONS = 8
 """Half of them with a question."""
 PAGE_ROOM = 90
 """Tokens that a page's words take at most, with room for a question."""

@@ -34,8 +34,9 @@ def headline(
     context = record.facts.context_tokens if record.facts else None
     promised = f" of {context:,} promised" if context else ""
     isolated = any(c.required and c.name is ClaimName.ISOLATION for c in claims)
-    leaks = f", of leaks below {leak_bound(record, strata):.0%}" if isolated else ""
+    leaks = leak_bound(record, strata)
+    told = f"of leaks below {leaks:.0%}" if leaks < 1 else "of leaks not bounded by so few answers"
     return (
         f"tested up to {longest:,}{promised} tokens; worst stratum `{worst.name}` ({worst.path}): "
-        f"{worst.lost} of {worst.measured} bad, rate of bad answers below {worst.bound:.0%}{leaks} at 95 %"
+        f"{worst.lost} of {worst.measured} bad, rate of bad answers below {worst.bound:.0%}{f', {told}' if isolated else ''} at 95 %"
     )

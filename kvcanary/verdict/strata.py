@@ -8,7 +8,7 @@ from kvcanary.record.run import RunRecord
 from kvcanary.verdict.claims import PairCount, Stratum
 from kvcanary.verdict.exposure import exposure_of
 from kvcanary.verdict.findings import Finding, Severity
-from kvcanary.verdict.statistics import upper_bound
+from kvcanary.verdict.statistics import BOTH, lower_bound, upper_bound
 
 
 def strata_of(record: RunRecord, found: Sequence[Finding]) -> tuple[Stratum, ...]:
@@ -68,11 +68,23 @@ def _pairs(record: RunRecord, group: ownership.Group | None) -> tuple[PairCount,
 
 
 def leak_bound(record: RunRecord, strata: Sequence[Stratum]) -> float:
-    """The worst exposed stratum's bound, discounted by the share of simulated leaks that were recognised:
-    what can be said of leaks if real ones show as often as the simulated ones did."""
+    """An upper 95 % bound of the rate of leaks: 1.0 where there is none.
+
+    A leak shows when it happens and when this model gives it away. The worst exposed stratum's bound of what
+    showed is divided by the lower bound of the share of simulated leaks that were recognised: both exact, and
+    each at 97.5 %, so that both hold together at 95 %. It rests on real leaks showing as often as simulated
+    ones do.
+    """
     simulated = [s for s in record.simulations if s.answered]
-    recognised = sum(s.recognised for s in simulated)
-    bounds = [s.bound for s in strata if s.bound is not None and s.exposed_tokens]
-    if not recognised or not bounds:
+    shown = [_worst(s) for s in strata if s.bound is not None and s.exposed_tokens]
+    if not simulated or not shown:
         return 1.0
-    return min(1.0, max(bounds) * len(simulated) / recognised)
+    sensitivity = lower_bound(sum(s.recognised for s in simulated), len(simulated), BOTH)
+    return min(1.0, max(shown) / sensitivity) if sensitivity > 0 else 1.0
+
+
+def _worst(stratum: Stratum) -> float:
+    """The bound of a stratum or of its worst pair of workers, at the confidence that two bounds share."""
+    bad = max(stratum.lost, min(stratum.foreign, stratum.measured))
+    pairs = (upper_bound(p.lost, p.measured, BOTH) for p in stratum.pairs if p.measured)
+    return max(upper_bound(bad, stratum.measured, BOTH), *pairs, 0.0)

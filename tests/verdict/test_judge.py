@@ -305,12 +305,17 @@ def test_isolation_needs_a_simulated_leak_that_was_recognised(simulated: object)
 
 
 def test_the_leak_rate_is_discounted_by_the_simulated_leaks_that_were_missed() -> None:
-    headline = judge(good(simulations=simulations(3)), REQUIRED).verdict.headline
-    assert "bad answers below 63%, of leaks below 84%" in headline
+    """Exact on both sides: 9 answers and 8 simulated leaks of which one was missed."""
+    few = judge(good(simulations=simulations(8, 8)), REQUIRED).verdict.headline
+    assert "bad answers below 63%, of leaks not bounded by so few answers at 95 %" in few
+    many = good(exchanges=[*good().exchanges, *readers(40), *readers(50), *readers(60, "control")])
+    for seen, most in ((8, "53%"), (7, "64%")):
+        run = many.model_copy(update={"simulations": simulations(seen, 8)})
+        assert f"of leaks below {most}" in judge(run, REQUIRED).verdict.headline
 
 
 def test_a_bound_that_a_suite_asks_for_has_to_be_reached_by_both_claims() -> None:
-    record = good(info=info(bound=0.7), simulations=simulations(3))
+    record = good(info=info(bound=0.7), simulations=simulations(8, 8))
     judged = judge(record, REQUIRED)
     assert claims(judged)["ownership"] == "pass"
     assert claims(judged)["isolation"] == "inconclusive"
