@@ -321,6 +321,7 @@ async def _sampled(sender: Sender, facts: Facts, target: Target) -> AsyncIterato
         facts.workers,
         short_names(facts.workers),
         with_key=target.trust_discovered,
+        known=target.workers,
         prometheus=target.prometheus,
     )
     try:

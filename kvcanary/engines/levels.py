@@ -5,18 +5,53 @@ A direct scrape and a Prometheus server give the same `Exposition`, so both are 
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from kvcanary.engines.exposition import Exposition, Malformed, Sample, parse
-from kvcanary.engines.gauges import GAUGES, MAX_COUNT, MAX_RANKS, Gauges, Level, gauges_of, larger
+from kvcanary.deployment.facts import Worker
+from kvcanary.engines import catalogue, sglang
+from kvcanary.engines.documents import Documents, Want
+from kvcanary.engines.exposition import Exposition, Sample
+from kvcanary.engines.gauges import (
+    GAUGES,
+    MAX_COUNT,
+    MAX_RANKS,
+    Gauges,
+    Level,
+    gauges_of,
+    larger,
+    levels_in_loads,
+)
 
+PAGE = Want("/metrics", metrics=True)
 WANTED = frozenset[str]().union(*(gauges.metrics for gauges in GAUGES))
 """The metrics that are read."""
 
 
-def levels_in_text(text: str) -> tuple[Level, ...]:
-    """The ranks of a ``/metrics`` page, sorted; empty when it is no page of an engine that is known."""
-    page = parse(text, only=WANTED)
-    return () if isinstance(page, Malformed) else levels_in(page)
+def wants_of(engine: str) -> tuple[Want, ...]:
+    """What to ask a worker of this engine for, to know how full it is."""
+    known = catalogue.named(engine)
+    return known.use if known and known.use else (PAGE,)
+
+
+def levels_of(worker: Worker, documents: Documents) -> tuple[Level, ...]:
+    """The ranks of a worker as its documents tell them, sorted; empty when they tell nothing.
+
+    SGLang brings the gauges of its metrics up to date when it logs, and answers ``/v1/loads`` at once. So
+    the latter's figures count, beside the failures that only the former has.
+    """
+    page = levels_in(documents.page(PAGE))
+    loads = levels_in_loads(documents.value(sglang.LOADS))
+    if loads:
+        failures = {level.rank: level.failures for level in page}
+        return tuple(replace(level, failures=failures.get(level.rank)) for level in loads)
+    engine = catalogue.named(worker.engine)
+    if page or engine is None:
+        return page
+    told = engine.worker(worker.url, documents, worker.role)
+    if told.used_tokens is None:
+        return ()
+    pool = told.pool_tokens if told.pools == 1 else None
+    return (Level(None, pool_tokens=pool, used_tokens=told.used_tokens),)
 
 
 def levels_in(page: Exposition) -> tuple[Level, ...]:

@@ -12,9 +12,12 @@ from types import TracebackType
 from typing import Self
 
 from kvcanary.deployment.facts import Worker
-from kvcanary.deployment.target import PrometheusServer
-from kvcanary.engines.gauges import Level, levels_in_loads
-from kvcanary.engines.levels import levels_in_text
+from kvcanary.deployment.target import KnownWorker, PrometheusServer
+from kvcanary.engines import catalogue
+from kvcanary.engines.documents import Documents, Want
+from kvcanary.engines.exposition import Exposition, parse
+from kvcanary.engines.gauges import Level
+from kvcanary.engines.levels import PAGE, WANTED, levels_of, wants_of
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.record.series import Series
@@ -28,6 +31,7 @@ READING_SECONDS = 5.0
 """Longest wait for one document."""
 LAST_SECONDS = 2.0
 """Longest wait for the reading after the run."""
+METRICS = WANTED | catalogue.METRICS
 SOURCE = "the worker's own figures"
 
 
@@ -35,6 +39,7 @@ class Sampler:
     """Samples while its ``async with`` block lasts, and once more at its end.
 
     Args:
+        known: workers that a person named: some have keys of their own.
         prometheus: asked at the end for workers that told nothing themselves.
         names: short names of the workers by URL.
         with_key: send the endpoint's key to the workers.
@@ -48,6 +53,7 @@ class Sampler:
         names: Mapping[str, str],
         *,
         with_key: bool,
+        known: Sequence[KnownWorker] = (),
         prometheus: PrometheusServer | None = None,
         interval_seconds: float | None = None,
     ) -> None:
@@ -57,6 +63,13 @@ class Sampler:
             INTERVAL_SECONDS, SECONDS_PER_WORKER * len(self._workers)
         )
         self._client = Client(endpoint, concurrency=2 * len(self._workers) + 1)
+        self._own = {
+            k.url.removesuffix("/v1"): Client(
+                replace(endpoint, api_key=k.api_key, headers=()), concurrency=2
+            )
+            for k in known
+            if k.api_key
+        }
         self._tracks: dict[str, dict[int | None, Track]] = {w.url: {} for w in self._workers}
         self._unanswered: dict[str, int] = dict.fromkeys(self._tracks, 0)
         self._prometheus = None if prometheus is None else Prometheus(prometheus)
@@ -86,7 +99,8 @@ class Sampler:
                 await asyncio.gather(*(self._read(w, LAST_SECONDS) for w in self._workers))
                 await self._ask_prometheus()
         finally:
-            await self._client.__aexit__()
+            for client in (self._client, *self._own.values()):
+                await client.__aexit__()
 
     async def _watch(self, worker: Worker, offset: float) -> None:
         """Read at fixed times; one that passes while a reading is under way is left out."""
@@ -99,7 +113,9 @@ class Sampler:
             tick = max(tick + 1, math.ceil(passed))
 
     async def _read(self, worker: Worker, seconds: float) -> None:
-        levels = await read_levels(self._client, worker, self._with_key, seconds)
+        own = self._own.get(worker.url)
+        with_key = self._with_key or own is not None
+        levels = await read_levels(own or self._client, worker, with_key, seconds)
         at = asyncio.get_running_loop().time() - self._began
         if not levels:
             self._unanswered[worker.url] += 1
@@ -140,32 +156,22 @@ def _series(name: str, tracks: Mapping[int | None, Track], unanswered: int) -> S
 async def read_levels(
     client: Client, worker: Worker, with_key: bool, seconds: float
 ) -> tuple[Level, ...]:
-    """How full each rank of a worker is now; empty when it does not tell.
+    """How full each rank of a worker is now; empty when it does not tell."""
+    values: dict[str, object] = {}
+    pages: dict[str, Exposition] = {}
 
-    SGLang brings the gauges of ``/metrics`` up to date when it logs, and answers ``/v1/loads`` at once. So
-    the latter's figures count, beside the failures that only the former has.
-    """
-    if worker.engine == "sglang":
-        loads, page = await asyncio.gather(
-            client.get_json(
-                f"{worker.url}/v1/loads?include=core,disagg",
-                with_key=with_key,
-                deadline_seconds=seconds,
-            ),
-            _page(client, worker, with_key, seconds),
-        )
-        levels = levels_in_loads(loads.value)
-        return _with_failures(levels, page) if levels else page
-    return await _page(client, worker, with_key, seconds)
+    async def ask(want: Want) -> None:
+        url = f"{worker.url}{want.path}"
+        if not want.metrics:
+            reply = await client.get_json(url, with_key=with_key, deadline_seconds=seconds)
+            values[want.path] = reply.value
+            return
+        if want == PAGE:
+            url = worker.metrics_at
+        text = await client.get_text(url, with_key=with_key, deadline_seconds=seconds)
+        page = parse(text.text, only=METRICS) if text.text is not None else None
+        if isinstance(page, Exposition):
+            pages[want.path] = page
 
-
-async def _page(
-    client: Client, worker: Worker, with_key: bool, seconds: float
-) -> tuple[Level, ...]:
-    reply = await client.get_text(worker.metrics_at, with_key=with_key, deadline_seconds=seconds)
-    return () if reply.text is None else levels_in_text(reply.text)
-
-
-def _with_failures(levels: tuple[Level, ...], page: tuple[Level, ...]) -> tuple[Level, ...]:
-    failures = {level.rank: level.failures for level in page}
-    return tuple(replace(level, failures=failures.get(level.rank)) for level in levels)
+    await asyncio.gather(*(ask(want) for want in wants_of(worker.engine)))
+    return levels_of(worker, Documents(values, pages))

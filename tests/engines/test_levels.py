@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvcanary.engines import sglang as sglang_engine
+from kvcanary.engines.documents import Documents
+from kvcanary.engines.exposition import Exposition, parse
 from kvcanary.engines.gauges import GAUGES, Level, levels_in_loads
-from kvcanary.engines.levels import levels_in_text
+from kvcanary.engines.levels import PAGE, levels_in, levels_of, wants_of
+from tests.builders import worker
 
 PAYLOADS = Path(__file__).parent.parent / "telemetry" / "payloads"
 SGLANG = (PAYLOADS / "sglang-0.5.23.prom").read_text(encoding="utf-8")
@@ -30,6 +34,11 @@ LOAD: dict[str, object] = {
 }
 
 
+def levels_in_text(text: str) -> tuple[Level, ...]:
+    page = parse(text)
+    return levels_in(page) if isinstance(page, Exposition) else ()
+
+
 def test_captured_pages() -> None:
     assert levels_in_text(SGLANG) == (Level(None, 700, 0, 0, 0, None),)
     assert levels_in_text(VLLM) == (Level(None, 640, 0, 0, 0, None),)
@@ -39,6 +48,33 @@ def test_captured_loads() -> None:
     assert levels_in_loads({"version": "0.5.23", "loads": [LOAD]}) == (
         Level(None, 700, 0, 0, 0, None),
     )
+
+
+def documents(page: str = "", loads: object = None, path: str = PAGE.path) -> Documents:
+    parsed = parse(page)
+    assert isinstance(parsed, Exposition)
+    return Documents({sglang_engine.LOADS.path: loads}, {path: parsed})
+
+
+def test_loads_are_of_this_moment_and_failures_are_on_the_page() -> None:
+    """SGLang's gauges are as old as its last line of log."""
+    page = "sglang:num_running_reqs 5\nsglang:num_transfer_failed_reqs_total 3\n"
+    box = worker(engine="sglang")
+    assert levels_of(box, documents(page, {"loads": [LOAD]})) == (Level(None, 700, 0, 0, 0, 3),)
+    assert levels_of(box, documents(page)) == (Level(None, running=5, failures=3),)
+    assert levels_of(box, documents()) == ()
+
+
+def test_another_engine_tells_what_its_own_documents_do() -> None:
+    box = worker(engine="tensorrt-llm")
+    (want,) = wants_of(box.engine)
+    page = (
+        "trtllm_kv_cache_max_blocks 100\ntrtllm_kv_cache_used_blocks 25\n"
+        "trtllm_kv_cache_tokens_per_block 32\n"
+    )
+    assert levels_of(box, documents(page, path=want.path)) == (Level(None, 3_200, 800),)
+    assert levels_of(worker(engine="nobody"), documents(page)) == ()
+    assert wants_of("nobody") == (PAGE,)
 
 
 def test_a_page_of_none_or_of_two_engines_tells_nothing() -> None:

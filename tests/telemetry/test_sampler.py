@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from kvcanary.deployment.facts import Role, Worker
+from kvcanary.deployment.target import KnownWorker
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Endpoint, PlainText, Request, SecretKey
 from kvcanary.record.series import Series
@@ -47,11 +48,20 @@ class Box:
 
 
 def sampler_of(
-    base_url: str, *workers: Worker, with_key: bool = False, interval: float = INTERVAL
+    base_url: str,
+    *workers: Worker,
+    with_key: bool = False,
+    known: Sequence[KnownWorker] = (),
+    interval: float = INTERVAL,
 ) -> Sampler:
     endpoint = Endpoint(base_url, "tiny", api_key=SecretKey("sk-1"))
     return Sampler(
-        endpoint, workers, short_names(workers), with_key=with_key, interval_seconds=interval
+        endpoint,
+        workers,
+        short_names(workers),
+        with_key=with_key,
+        known=known,
+        interval_seconds=interval,
     )
 
 
@@ -109,6 +119,35 @@ def test_an_engine_that_tells_metrics_only() -> None:
     (series,), _ = sampled(handler, lambda: asked, engine="vllm")
     assert (series.peak_tokens, series.pool_tokens, series.peak_running) == (100, 400, 1)
     assert series.queued == ()
+
+
+def test_a_worker_with_a_key_and_a_metrics_page_of_its_own() -> None:
+    """Its key goes to it and to its page; the front door's goes to neither."""
+
+    async def scene() -> None:
+        asked = asyncio.Event()
+
+        async def metrics(call: Call) -> None:
+            await call.answer(200, VLLM.encode(), "text/plain")
+            asked.set()
+
+        async def engine(call: Call) -> None:
+            raise AssertionError(call.path)
+
+        async with rogue_server(metrics) as page, rogue_server(engine) as server:
+            url = server.base_url.removesuffix("/v1")
+            metrics_url = f"{page.base_url}/some/metrics"
+            box = worker(Role.DECODE, url=url, engine="vllm", metrics_url=metrics_url)
+            known = [KnownWorker(Role.DECODE, f"{url}/v1", metrics_url, api_key=SecretKey("sk-2"))]
+            sampler = sampler_of(server.base_url, box, known=known)
+            async with sampler:
+                await asyncio.wait_for(asked.wait(), 60)
+            (series,) = sampler.series()
+            assert series.peak_tokens == 100
+            assert {call.path for call in page.calls} == {"/v1/some/metrics"}
+            assert {call.headers["authorization"] for call in page.calls} == {"Bearer sk-2"}
+
+    run(scene())
 
 
 @pytest.mark.parametrize("answer", [b"<html>", b"[]", b"\xff\x00", b'{"loads":[{}]}', b""])
