@@ -38,7 +38,7 @@ def record(
         *("check", str(file), "--suite", "smoke", "-q"),
         extra={"LD_LIBRARY_PATH": str(driver[""])},
     )
-    assert ended.code in (0, 3), ended.said
+    assert ended.code == 1, ended.said  # a GPU that fails
     assert "most in use: P1 " in ended.said
     return only_record(folder)
 
@@ -53,6 +53,11 @@ def test_gpus_are_facts_before_and_after(record: RunRecord, scene: Scene) -> Non
             ("DCGM, Prometheus", 0, None),
         ]
     assert record.facts_after.gpus[1].xids == (79, 48)
+
+
+def test_what_is_wrong_with_the_gpus_is_found(record: RunRecord) -> None:
+    (suspect,) = (f for f in record.findings if f.rule == "hardware/gpu-suspect")
+    assert "79" in " ".join(suspect.evidence)
 
 
 def test_every_worker_has_its_series(record: RunRecord) -> None:
