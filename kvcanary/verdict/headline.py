@@ -34,9 +34,14 @@ def headline(
     context = record.facts.context_tokens if record.facts else None
     promised = f" of {context:,} promised" if context else ""
     isolated = any(c.required and c.name is ClaimName.ISOLATION for c in claims)
-    leaks = leak_bound(record, strata)
-    told = f"of leaks below {leaks:.0%}" if leaks < 1 else "of leaks not bounded by so few answers"
+    leaks = _leaks(leak_bound(record, strata)) if isolated else ""
     return (
         f"tested up to {longest:,}{promised} tokens; worst stratum `{worst.name}` ({worst.path}): "
-        f"{worst.lost} of {worst.measured} bad, rate of bad answers below {worst.bound:.0%}{f', {told}' if isolated else ''} at 95 %"
+        f"{worst.lost} of {worst.measured} bad, rate of bad answers below {worst.bound:.0%}{leaks} at 95 %"
+    )
+
+
+def _leaks(bound: float) -> str:
+    return (
+        f", of leaks below {bound:.0%}" if bound < 1 else ", of leaks not bounded by so few answers"
     )
