@@ -11,6 +11,7 @@ from kvcanary.engines import catalogue, sglang
 from kvcanary.engines.documents import Documents, Want
 from kvcanary.engines.exposition import Exposition, parse
 from kvcanary.probing.client import Client, JsonReply, TextReply
+from kvcanary.probing.tracebacks import Unseen
 
 AT_ONCE = 32
 """Documents that are on their way at the same time. Waiting for a turn is no part of a deadline."""
@@ -49,13 +50,19 @@ class _Gathered:
             if reply.value is not None:
                 self.values[want.path] = reply.value
         elif reply.text is not None:
-            page = parse(reply.text, only=METRICS)
+            with Unseen():
+                page = parse(reply.text, only=METRICS)
             if isinstance(page, Exposition):
                 self.pages[want.path] = page
 
     @property
     def documents(self) -> Documents:
         return Documents(dict(self.values), dict(self.pages))
+
+    def wanted(self) -> tuple[Want, ...]:
+        """What to ask for next."""
+        with Unseen():
+            return catalogue.wanted(self.documents, self.asked)
 
     def answers(self) -> Answers:
         return Answers(self.documents, self._why(), any(r.status for r in self.replies))
@@ -120,7 +127,7 @@ class Asker:
             await self._ask(gathered, place, (catalogue.FIRST,))
             if not any(reply.status for reply in gathered.replies) and not place.metrics_url:
                 return gathered.answers()
-        while wants := catalogue.wanted(gathered.documents, gathered.asked):
+        while wants := gathered.wanted():
             await self._ask(gathered, place, wants)
         return gathered.answers()
 

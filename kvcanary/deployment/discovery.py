@@ -18,6 +18,7 @@ from kvcanary.errors import Unauthorized, Unreachable
 from kvcanary.probing.client import Client, JsonReply
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.outcome import Reason
+from kvcanary.probing.tracebacks import Unseen
 from kvcanary.telemetry.prometheus import Prometheus
 
 METADATA_SECONDS = 5.0
@@ -138,7 +139,7 @@ class _Scene:
         if models.status is not None:
             wants = (routers.WORKERS, routers.LIST, routers.MANAGER)
             door = await self.asker.front_door(self.root, wants, {openai.MODELS: models})
-        listing = routers.listing(door.documents)
+        listing = _listing(door.documents)
         if known:
             return await self._named(listing, known)
         if listing.router:
@@ -197,11 +198,12 @@ class _Scene:
         """The front door as a worker of its own, or as Dynamo's frontend."""
         place = Listed(self.root, trusted=True)
         answers = await self.asker.worker(place, door)
-        if engine := catalogue.engine_of(answers.documents):
-            worker = self._described(place, answers)
-            return _Found((worker,), engine.name, tuple(self._notes(place, worker, answers)))
+        with Unseen():
+            if engine := catalogue.engine_of(answers.documents):
+                worker = self._described(place, answers)
+                return _Found((worker,), engine.name, tuple(self._notes(place, worker, answers)))
         health = await self.asker.front_door(self.root, (routers.HEALTH,), {})
-        listing = routers.listing(health.documents)
+        listing = _listing(health.documents)
         if listing.router and listing.workers:
             return await self._behind(listing)
         return _Found(notes=(NO_WORKER,))
@@ -222,8 +224,9 @@ class _Scene:
             if page.samples and not any(p.samples for p in own.documents.pages.values()):
                 pages = {routers.PAGE.path: page}
                 answers = Answers(Documents(own.documents.values, pages), own.why, own.is_there)
-            worker = self._described(place, answers)
-            notes += self._notes(place, worker, answers)
+            with Unseen():
+                worker = self._described(place, answers)
+                notes += self._notes(place, worker, answers)
             workers.append(worker)
         return workers, notes
 
@@ -261,6 +264,11 @@ class _Scene:
                 f"The role of {worker.url} is not told, so it counts as unified: name it in a deployment file."
             )
         return notes
+
+
+def _listing(documents: Documents) -> Listing:
+    with Unseen():
+        return routers.listing(documents)
 
 
 def _names(worker: Worker, documents: Documents) -> frozenset[str]:

@@ -9,6 +9,7 @@ from kvcanary.deployment.routers import Listed
 from kvcanary.deployment.target import KnownWorker
 from kvcanary.engines import catalogue
 from kvcanary.probing.client import Client
+from kvcanary.probing.tracebacks import Unseen
 
 USE_SECONDS = 5.0
 
@@ -75,7 +76,8 @@ async def used_tokens(
     place = place_of(worker, known, trust_discovered=trust_discovered)
     async with Asker(client, USE_SECONDS) as asker:
         documents = await asker.use(place, engine.use)
-    return engine.worker(worker.url, documents, worker.role).used_tokens
+    with Unseen():
+        return engine.worker(worker.url, documents, worker.role).used_tokens
 
 
 def place_of(worker: Worker, known: Sequence[KnownWorker], *, trust_discovered: bool) -> Listed:
