@@ -40,6 +40,7 @@ from kvcanary.probing.endpoint import UNNAMED
 from kvcanary.probing.events import Listener, Silence
 from kvcanary.probing.grammar import Probe, Suite, fingerprint, load_probes, load_suite
 from kvcanary.probing.identities import Identities
+from kvcanary.probing.known import know
 from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.roles import MAX_VICTIMS, TENANTS
 from kvcanary.probing.runner import Runner
@@ -78,6 +79,8 @@ class Options:
     site_key: SiteKey | None = field(default=None, repr=False)
     identity: RunIdentity | None = field(default=None, repr=False)
     """Text of an earlier run, to replay it word for word."""
+    known: tuple[RunRecord, ...] = field(default=(), repr=False)
+    """Older runs of this site, to find parts of their markers."""
     resume: RunRecord | None = field(default=None, repr=False)
     """A run that was cut off, to go on with."""
     again: tuple[Exchange, ...] = ()
@@ -168,9 +171,15 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
         contact=options.contact,
         waivers=target.waivers,
         replays=options.replays,
+        known=tuple(record.info.run for record in options.known),
         tenants=tuple(tenant.name for tenant in cast.tenants),
         separation=identities.separation(),
     )
+    if any(record.info.site_key != info.site_key for record in options.known):
+        raise UsageError(
+            "A record given with --known was made with another site key: its markers cannot be written again "
+            "here. Set KVCANARY_SITE_KEY_FILE to the key it was made with."
+        )
     if options.resume:
         _same_run(options.resume.info, info)
     with only_run(endpoint.base_url, state_folder() / "locks"), Journal(path) as journal:
@@ -178,6 +187,8 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
         if options.baseline:
             journal.append("baseline", options.baseline)
         codes = CodeMaker(site_key)
+        recogniser = Recogniser(codes, words, cast)
+        know(recogniser, codes, options.known, identity.number)
         writer = Writer(site_key, codes, words, identity, options.contact)
         async with Client(endpoint, concurrency=max(MAX_VICTIMS, options.concurrency)) as client:
             sender = Sender(
@@ -185,7 +196,7 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
                 identities=identities,
                 writer=writer,
                 cast=cast,
-                recogniser=Recogniser(codes, words, cast),
+                recogniser=recogniser,
                 journal=journal,
                 listener=listener,
                 pacer=Pacer(options.budget.tokens_per_minute),

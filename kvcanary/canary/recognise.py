@@ -105,6 +105,10 @@ class Recogniser:
         for identity, characters in prompt.codes():
             self._index.add(identity, characters)
 
+    def know(self, identity: CodeId, characters: str) -> None:
+        """Remember a code of an older run, to find parts of it."""
+        self._index.add(identity, characters)
+
     @property
     def prompts(self) -> Mapping[int, CanaryPrompt]:
         """Everything planted so far, by request."""

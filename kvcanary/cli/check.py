@@ -34,6 +34,14 @@ def _words(_ctx: click.Context, _param: click.Parameter, command: str | None) ->
     metavar="RECORD",
     help="Go on with a run that was cut off; give the same TARGET and options.",
 )
+@click.option(
+    "--known",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="RECORD",
+    help="Look for parts of this older run's markers, too; may be given more than once. Whole ones are "
+    "recognised without it.",
+)
 @baseline_option
 @reports_option
 @click.option(
@@ -48,6 +56,7 @@ def check(
     choices: Choices,
     record: Path | None,
     resume: Path | None,
+    known: tuple[Path, ...],
     baseline: "Baseline | None",
     reports: Reports,
     on_leak: list[str] | None,
@@ -69,6 +78,15 @@ def check(
       kvcanary check https://llm.example.com/v1 --model glm-5.3 --context 1048576
       KVCANARY_API_KEY=... kvcanary check https://llm.example.com/v1 --report junit=canary.xml
     """
+    from kvcanary.record.journal import load
+
     new, earlier = resumed_record(resume) if resume else (new_record(record), None)
-    one = run(connection, choices, new, resume=earlier, baseline=baseline)
+    one = run(
+        connection,
+        choices,
+        new,
+        resume=earlier,
+        known=tuple(map(load, known)),
+        baseline=baseline,
+    )
     return concluded(one, new.path, output, reports, on_leak, secret_variables(connection))

@@ -190,6 +190,7 @@ async def run(
     *,
     only_plan: bool = False,
     resume: "RunRecord | None" = None,
+    known: "tuple[RunRecord, ...]" = (),
     baseline: "Baseline | None" = None,
 ) -> "Result":
     """One run as chosen, with its lab if it has one."""
@@ -211,6 +212,7 @@ async def run(
         ),
         only_plan=only_plan,
         resume=resume,
+        known=known,
         baseline=baseline,
         record=record.path,
         identity=record.identity,

@@ -60,7 +60,7 @@ class _Windows:
 
 def _coded_odds(text: ForeignText, windows: _Windows, scale: Scale) -> float:
     """Codes and phrases name their request by themselves."""
-    if text.form is Form.CODE and text.tenant is None:
+    if text.form is Form.CODE and text.tenant is None and text.whole:
         return windows.whole_code / 2.0**TAG_BITS  # of another run: verified by its tag alone
     if text.form is Form.CODE:
         return odds.partial_code(text.extent, windows.code, scale.planted_codes)
@@ -126,7 +126,10 @@ def _lines(exchange: Exchange, everything: Sequence[Exchange]) -> list[str]:
     for (run, tenant), texts in owners.items():
         named = sorted({t.request for t in texts if t.request is not None})
         if tenant is None:
-            whose = f"the run of {begun(run):%Y-%m-%d %H:%M} UTC ({run:07x}), request {_and(named)}"
+            whose = (
+                f"the run of {begun(run):%Y-%m-%d %H:%M} UTC ({run:07x}), "
+                f"{_age(exchange.started_at - begun(run).timestamp())} before, request {_and(named)}"
+            )
         elif named:
             whose = f"tenant {tenant}, request {_and(named)} ({groups.get(named[0], 'decoy')})"
         else:
@@ -141,6 +144,14 @@ def _lines(exchange: Exchange, everything: Sequence[Exchange]) -> list[str]:
         )
         lines.append((not named, line))
     return [line for _, line in sorted(lines, key=lambda item: item[0])]
+
+
+def _age(seconds: float) -> str:
+    """``2 days``, ``3 hours``, ``40 minutes``: how long ago it was planted, rounded down."""
+    for size, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size):,} {unit}"
+    return "less than 2 minutes"
 
 
 def _summed(texts: Sequence[ForeignText]) -> str:

@@ -91,7 +91,7 @@ def _fragments(source: CanaryPrompt, count: int, seed: int) -> str:
 
 def _forms(seen: Sightings, source: CanaryPrompt) -> Iterator[Form]:
     """Forms by which the source would have been recognised."""
-    codes = (c for c in seen.codes if c.identity.request == source.number)
+    codes = (c for c in seen.codes if c.identity == source.code_id(c.identity.position))
     if any(c.characters >= LEAST_CODE for c in codes):
         yield Form.CODE
     phrases = (p for p in seen.phrases if p.request == source.number)

@@ -53,6 +53,8 @@ class RunInfo(Recorded):
     waivers: tuple[Waiver, ...] = ()
     replays: str | None = None
     """``RUN/RULE`` that this run replays."""
+    known: tuple[int, ...] = ()
+    """Older runs of which parts of codes were looked for, too."""
     tenants: tuple[str, ...] = ()
     """Names of the run's tenants, by index: our own invention."""
     separation: Separation = Separation()
