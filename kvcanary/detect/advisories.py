@@ -167,6 +167,7 @@ def _finding(advisory: Advisory, affected: Sequence[Worker], facts: Facts) -> Fi
         title=f"{advisory.title} ({advisory.id})",
         evidence=(*lines, f"see {', '.join(advisory.references)}"),
         remedy=" ".join(advisory.remedy.split()),
+        workers=tuple(dict.fromkeys(w.url for w in affected)),
     )
 
 

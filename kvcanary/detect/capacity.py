@@ -4,7 +4,7 @@ A capacity for one request is a minimum over all workers and DP ranks: never a s
 one of them is unknown.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kvcanary.deployment.facts import Facts, Gpu, Role, Worker
@@ -74,7 +74,6 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
 
 def holdings(facts: Facts) -> tuple[Holding, ...]:
     """Each pool with its verdict, in the order of the workers."""
-    promised = facts.context_tokens
     return tuple(
         Holding(
             worker=pool.name,
@@ -90,7 +89,7 @@ def holdings(facts: Facts) -> tuple[Holding, ...]:
             note=note,
         )
         for pool in pools(facts)
-        for status, note in (_holds(pool, promised),)
+        for status, note in (_holds(pool, facts),)
     )
 
 
@@ -180,8 +179,8 @@ def _short(facts: Facts) -> tuple[Pool, ...]:
     return tuple(p for p in pools(facts) if p.tokens is not None and p.tokens < context)
 
 
-def _holds(pool: Pool, promised: int | None) -> tuple[Status, str]:
-    worker = pool.worker
+def _holds(pool: Pool, facts: Facts) -> tuple[Status, str]:
+    worker, promised = pool.worker, facts.context_tokens
     if pool.tokens is None:
         return Status.INCONCLUSIVE, "pool unknown"
     if promised is None:
@@ -190,6 +189,8 @@ def _holds(pool: Pool, promised: int | None) -> tuple[Status, str]:
         return Status.FAIL, f"{promised - pool.tokens:,} short"
     if worker.context_tokens is not None and worker.context_tokens < promised:
         return Status.FAIL, f"context {worker.context_tokens:,}"
+    if _overpromised(pool, facts):
+        return Status.INCONCLUSIVE, f"{worker.slots} slots may share it"
     return Status.PASS, "holds"
 
 
@@ -215,6 +216,7 @@ def _pool_below(short: Sequence[Pool], facts: Facts) -> Finding | None:
         remedy=remedies.fit_or_grow(
             worst.worker, worst.usable_tokens or 0, context, _gpus_of(worst.worker, facts)
         ),
+        workers=_urls(short),
     )
 
 
@@ -239,6 +241,7 @@ def _no_room(facts: Facts) -> Finding | None:
     if context is None:
         return None
     lines, worst = [], None
+    lacking = []
     for pool in pools(facts):
         need = _longest_accepted(pool, context, facts.output_tokens)
         usable = pool.usable_tokens
@@ -246,6 +249,7 @@ def _no_room(facts: Facts) -> Finding | None:
             continue
         if worst is None or usable < (worst.usable_tokens or 0):
             worst = pool
+        lacking.append(pool)
         lines.append(
             f"{pool}: a prompt of {need[0]:,} tokens is accepted and takes {need[1]:,} with its output, in "
             f"whole pages of {pool.worker.page_tokens or 1}; the pool hands out {usable:,} "
@@ -263,6 +267,7 @@ def _no_room(facts: Facts) -> Finding | None:
         "short without an error",
         evidence=tuple(lines),
         remedy=remedies.room_for_output(worst.worker, worst.usable_tokens or 0, budget),
+        workers=_urls(lacking),
     )
 
 
@@ -282,30 +287,42 @@ def _longest_accepted(pool: Pool, context: int, output: int | None) -> tuple[int
 
 
 def _shared_slots(facts: Facts) -> Finding | None:
-    """Slots that each promise the whole of one pool (llama.cpp, measured: four requests, four times 500)."""
-    lines, remedy = [], ""
-    for pool in pools(facts):
-        slots = pool.worker.slots or 0
-        each = facts.context_tokens or pool.worker.context_tokens
-        if pool.tokens is None or each is None or slots < 2 or pool.tokens < each:
-            continue
-        if slots * each > pool.tokens:
-            lines.append(
-                f"{pool}: {slots} slots, each of which may take {each:,} tokens, share a pool of "
-                f"{pool.tokens:,} ({pool.worker.told_by('pool_tokens')})"
-            )
-            remedy = remedy or remedies.slots(slots, each, pool.tokens)
-    if not lines:
+    """Slots that each promise the whole of one pool (llama.cpp, measured: four requests, four times 500).
+
+    The server does not say whether they share it or divide it, so this is a doubt and no failure.
+    """
+    sharing = [
+        (pool, each) for pool in pools(facts) for each in (_overpromised(pool, facts),) if each
+    ]
+    if not sharing:
         return None
+    first, each = sharing[0]
     return Finding(
         rule="capacity/shared-slots",
-        severity=Severity.AVAILABILITY,
+        severity=Severity.DEGRADED,
         stratum="capacity",
-        title="slots promise more tokens together than their pool holds: requests fail when they come at "
-        "the same time",
-        evidence=tuple(lines),
-        remedy=remedy,
+        title="slots may promise more tokens together than their pool holds: then requests fail when they "
+        "come at the same time",
+        evidence=tuple(
+            f"{pool}: {pool.worker.slots} slots, each of which may take {each:,} tokens, beside a pool of "
+            f"{pool.tokens:,} ({pool.worker.told_by('slots')})"
+            for pool, each in sharing
+        ),
+        remedy=remedies.slots(first.worker.slots or 1, each, first.tokens or 0),
+        workers=_urls(pool for pool, _ in sharing),
     )
+
+
+def _overpromised(pool: Pool, facts: Facts) -> int | None:
+    """What each slot may take, where the slots together may take more than the pool."""
+    slots, each = pool.worker.slots or 0, facts.context_tokens or pool.worker.context_tokens
+    if pool.tokens is None or each is None or slots < 2 or pool.tokens < each:
+        return None
+    return each if slots * each > pool.tokens else None
+
+
+def _urls(found: Iterable[Pool]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(pool.worker.url for pool in found))
 
 
 def _named(unknown: Sequence[Pool]) -> str:

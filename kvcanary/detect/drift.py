@@ -65,11 +65,12 @@ def findings(baseline: Baseline | None, facts: Facts | None) -> tuple[Finding, .
 
 
 def _shrunk(pairs: Sequence[Match], baseline: Baseline) -> Finding | None:
-    lines, worst = [], 0.0
+    lines, worst, urls = [], 0.0, []
     for pair in pairs:
         for label, was, now in _pools(pair):
             if now < was:
                 worst = max(worst, 1 - now / was)
+                urls += [pair.now.url] if pair.now else []
                 lines.append(f"{label}: pool was {was:,} tokens, is {now:,} ({now / was - 1:+.1%})")
     if not lines:
         return None
@@ -81,6 +82,7 @@ def _shrunk(pairs: Sequence[Match], baseline: Baseline) -> Finding | None:
         evidence=tuple(lines),
         remedy="Find out what took the memory: another version or setting (see drift/deployment-changed), "
         "another process, a GPU. If this is how it shall be, make this run's record the new baseline.",
+        workers=tuple(dict.fromkeys(urls)),
     )
 
 

@@ -1,7 +1,7 @@
 """Limits that differ: what one worker refuses, another waits for, and what is cut without a word."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from kvcanary.deployment.facts import Facts, Role, SwitchName, Worker
 from kvcanary.detect import remedies
@@ -28,7 +28,13 @@ def findings(facts: Facts, short: Collection[str]) -> tuple[Finding, ...]:
 
 
 def _finding(
-    rule: str, title: str, lines: Collection[str], remedy: str, *, warns: bool = False
+    rule: str,
+    title: str,
+    lines: Collection[str],
+    remedy: str,
+    workers: Iterable[Worker],
+    *,
+    warns: bool = False,
 ) -> Finding:
     return Finding(
         rule=rule,
@@ -37,6 +43,7 @@ def _finding(
         title=title,
         evidence=tuple(lines),
         remedy=remedy,
+        workers=tuple(dict.fromkeys(worker.url for worker in workers)),
     )
 
 
@@ -55,6 +62,7 @@ def _context_below(facts: Facts) -> Finding | None:
         f"Promise {least:,} tokens, or start the workers with the promised length "
         f"({remedies.context_flag(lower[0].engine, context or 0)}). The promise comes from "
         f"{facts.context_source}.",
+        lower,
     )
 
 
@@ -70,6 +78,7 @@ def _contexts_differ(facts: Facts) -> Finding | None:
         [_context(w) for w in told],
         f"Start every worker with the same context length "
         f"({remedies.context_flag(told[0].engine, wanted)}).",
+        told,
     )
 
 
@@ -88,6 +97,7 @@ def _context_above(facts: Facts) -> Finding | None:
         [_context(w) for w in higher] + [f"front door: {context:,} ({facts.context_source})"],
         "Start the workers with the front door's context length, so that what it lets through by mistake "
         f"is refused ({remedies.context_flag(higher[0].engine, context)}).",
+        higher,
         warns=True,
     )
 
@@ -129,6 +139,7 @@ def _limit_below(facts: Facts, short: Collection[str]) -> Finding | None:
         [_limit(w) for w in lower],
         f"Raise the workers' prompt limit to {promised:,} tokens, or promise a context of "
         f"{least + (facts.output_tokens or 0):,}.",
+        lower,
     )
 
 
@@ -150,6 +161,7 @@ def _limits_differ(facts: Facts, short: Collection[str]) -> Finding | None:
         "tokens is served depends on its route",
         [_limit(w) for w in workers],
         f"Give every replica the same pool and context length, or promise {least:,} tokens.",
+        workers,
     )
 
 
@@ -172,6 +184,7 @@ def _windows(facts: Facts) -> Iterator[Finding]:
                 f"{refuser} and taken by {taker}",
                 lines,
                 remedies.same_limit(taking.engine, window.first_tokens - 1, refuser),
+                (refusing, taking),
             )
         else:
             yield _finding(
@@ -181,6 +194,7 @@ def _windows(facts: Facts) -> Iterator[Finding]:
                 lines,
                 f"Keep prompts of more than {context:,} tokens out at the front door. "
                 + remedies.same_limit(taking.engine, window.first_tokens - 1, refuser),
+                (refusing, taking),
                 warns=True,
             )
 
@@ -220,8 +234,9 @@ def _truncation(facts: Facts) -> Finding | None:
             f"{w.role} worker {w.url} ({w.engine}) truncates: status 200, part of the prompt unread"
             for w in cutting
         ],
-        f"Have them refused: {flag}."
+        f"{flag[:1].upper()}{flag[1:]}."
         if flag
         else "This engine cannot be told to refuse: refuse at the front door what is longer than its context.",
+        cutting,
         warns=not inside,
     )

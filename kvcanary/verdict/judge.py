@@ -367,6 +367,8 @@ class _State:
     def _warns(finding: Finding) -> bool:
         """About capacity, and no reason to fail or to doubt it."""
         about = CLAIM_OF_RULE[finding.rule.split("/")[0]]
+        if finding.rule == "capacity/shared-slots":  # whether they share is not told
+            return False
         return about is ClaimName.CAPACITY and finding.severity is Severity.DEGRADED
 
     def refusal(self) -> tuple[Status, str]:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from kvcanary.deployment.facts import Facts, Rank, Role, Switch, SwitchName, Told
 from kvcanary.detect import capacity, hardening
-from kvcanary.verdict.claims import Status
+from kvcanary.verdict.claims import ClaimName, ExitCode, Status
 from kvcanary.verdict.findings import FAILING, Finding, Severity
-from tests.builders import exchange, facts, sound, worker
+from kvcanary.verdict.judge import judge
+from tests.builders import exchange, facts, healthy, sound, worker
 
 CONTEXT = 65_536
 
@@ -153,17 +154,21 @@ def test_no_finding_means_that_a_promised_request_fits_in_whole_pages(
 # slots
 
 
-def test_slots_that_promise_the_pool_several_times() -> None:
+def test_slots_that_may_promise_the_pool_several_times_are_a_doubt() -> None:
+    """llama.cpp does not say whether its slots share the pool or divide it."""
     deployment = unified(65_536, slots=4, engine="llama.cpp", limit=65_535)
     found = only(deployment, "capacity/shared-slots")
-    assert found.severity is Severity.AVAILABILITY
+    assert found.severity is Severity.DEGRADED
     assert (
-        "4 slots, each of which may take 65,536 tokens, share a pool of 65,536"
+        "4 slots, each of which may take 65,536 tokens, beside a pool of 65,536"
         in (found.evidence[0])
     )
     assert "-np 1" in found.remedy
     assert "-c 262144" in found.remedy
     assert "promise 16,384 tokens" in found.remedy
+    assert [h.status for h in capacity.holdings(deployment)] == [Status.INCONCLUSIVE]
+    verdict = judge(healthy(facts=deployment), (ClaimName.CAPACITY,)).verdict
+    assert verdict.exit_code is ExitCode.INCONCLUSIVE
     assert rules(unified(262_144, slots=4, limit=65_535)) == []
     assert rules(unified(65_536, slots=1, limit=65_535)) == []
 
