@@ -23,7 +23,10 @@ def _loaded(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> 
         raise ConfigError(
             f"{path} knows nothing of its deployment: that run ended before it had asked. Give another record."
         )
-    return Baseline(run=record.info.run, started_at=record.info.started_at, facts=record.facts)
+    info = record.info
+    return Baseline(
+        run=info.run, site_key=info.site_key, started_at=info.started_at, facts=record.facts
+    )
 
 
 def baseline_option(command: Callable[..., int]) -> Callable[..., int]:

@@ -20,7 +20,6 @@ _COMPARED = (
     ("context_tokens", "context limit"),
     ("limit_tokens", "longest prompt"),
     ("page_tokens", "page"),
-    ("configuration", "configuration"),
 )
 
 
@@ -55,12 +54,15 @@ def matched(then: Sequence[Worker], now: Sequence[Worker]) -> tuple[Match, ...]:
     return tuple(found)
 
 
-def findings(baseline: Baseline | None, facts: Facts | None) -> tuple[Finding, ...]:
-    """A pool that shrank, even if it still fits, and whatever else is different."""
+def findings(baseline: Baseline | None, facts: Facts | None, site_key: str) -> tuple[Finding, ...]:
+    """A pool that shrank, even if it still fits, and whatever else is different.
+
+    ``site_key``: fingerprint of the key that made the configurations of ``facts``.
+    """
     if baseline is None or facts is None:
         return ()
     pairs = matched(baseline.facts.workers, facts.workers)
-    found = (_shrunk(pairs, baseline), _changed(pairs, baseline, facts))
+    found = (_shrunk(pairs, baseline), _changed(pairs, baseline, facts, site_key))
     return tuple(finding for finding in found if finding)
 
 
@@ -102,7 +104,9 @@ def _pools(pair: Match) -> Iterator[tuple[str, int, int]]:
         yield name, pair.then.pool_tokens, pair.now.pool_tokens
 
 
-def _changed(pairs: Sequence[Match], baseline: Baseline, facts: Facts) -> Finding | None:
+def _changed(
+    pairs: Sequence[Match], baseline: Baseline, facts: Facts, site_key: str
+) -> Finding | None:
     lines = list(_promise(baseline.facts, facts))
     for pair in pairs:
         if pair.now is None and pair.then:
@@ -111,6 +115,8 @@ def _changed(pairs: Sequence[Match], baseline: Baseline, facts: Facts) -> Findin
             lines.append(f"{pair.now.role} worker {pair.now.url} is new")
         elif pair.then and pair.now:
             lines += _differences(pair.then, pair.now)
+            if baseline.site_key == site_key:
+                lines += _arguments(pair.then, pair.now)
     if not lines:
         return None
     return Finding(
@@ -137,9 +143,7 @@ def _differences(then: Worker, now: Worker) -> Iterator[str]:
         was, is_now = getattr(then, field), getattr(now, field)
         if was == is_now:
             continue
-        if field == "configuration" and None not in (was, is_now):
-            yield f"{name}: its arguments are different"
-        elif None not in (was, is_now):
+        if None not in (was, is_now):
             yield f"{name}: {word} was {_shown(was)}, is {_shown(is_now)}"
     for way in Parallelism.model_fields:
         was, is_now = getattr(then.parallelism, way), getattr(now.parallelism, way)
@@ -150,6 +154,12 @@ def _differences(then: Worker, now: Worker) -> Iterator[str]:
         yield f"{name}: pool was {old_pool:,} tokens, is unknown"
     elif old_pool is not None and new_pool is not None and new_pool > old_pool:
         yield f"{name}: pool was {old_pool:,} tokens, is {new_pool:,}"
+
+
+def _arguments(then: Worker, now: Worker) -> Iterator[str]:
+    was, is_now = then.configuration, now.configuration
+    if None not in (was, is_now) and was != is_now:
+        yield f"{now.role} worker {now.url}: its arguments are different"
 
 
 def _shown(value: object) -> str:

@@ -8,5 +8,7 @@ class Baseline(Recorded):
     """What an earlier run's record says of the deployment."""
 
     run: int
+    site_key: str
+    """Fingerprint of the key that its configurations are made with: those of another key do not compare."""
     started_at: float
     facts: Facts

@@ -41,7 +41,7 @@ def detected(record: RunRecord, known: Sequence[advisories.Advisory]) -> tuple[F
         later = record.facts_after  # XID errors come while a run lasts
         found += hardware.findings(later.gpus if later and later.gpus else facts.gpus)
         found += advisories.findings(known, facts)
-    found += drift.findings(record.baseline, facts)
+    found += drift.findings(record.baseline, facts, record.info.site_key)
     found += expectation.findings(exchanges)
     found += accounting.findings(exchanges)
     found += handoff.findings(record.windows, exchanges, facts)

@@ -10,15 +10,17 @@ from kvcanary.record.baseline import Baseline
 from kvcanary.verdict.claims import ClaimName, ExitCode
 from kvcanary.verdict.findings import Severity
 from kvcanary.verdict.judge import judge
-from tests.builders import RUN, facts, healthy, sound, worker
+from tests.builders import RUN, facts, healthy, info, sound, worker
+
+KEY = info().site_key
 
 
 def baseline(then: Facts) -> Baseline:
-    return Baseline(run=RUN, started_at=1_780_000_000.0, facts=then)
+    return Baseline(run=RUN, site_key=KEY, started_at=1_780_000_000.0, facts=then)
 
 
 def found(then: Facts, now: Facts) -> dict[str, tuple[str, ...]]:
-    return {f.rule: f.evidence for f in drift.findings(baseline(then), now)}
+    return {f.rule: f.evidence for f in drift.findings(baseline(then), now, KEY)}
 
 
 def decode(**fields: Any) -> Facts:
@@ -27,15 +29,15 @@ def decode(**fields: Any) -> Facts:
 
 def test_nothing_is_different_from_itself_or_from_nothing() -> None:
     assert found(sound(), sound()) == {}
-    assert drift.findings(None, sound()) == ()
-    assert drift.findings(baseline(sound()), None) == ()
+    assert drift.findings(None, sound(), KEY) == ()
+    assert drift.findings(baseline(sound()), None, KEY) == ()
 
 
 @pytest.mark.parametrize(
     ("now", "severity"), [(99_500, Severity.DEGRADED), (98_000, Severity.CAPACITY)]
 )
 def test_a_pool_that_shrank_is_a_finding_even_when_it_fits(now: int, severity: Severity) -> None:
-    (finding,) = drift.findings(baseline(decode(pool=100_000)), decode(pool=now))
+    (finding,) = drift.findings(baseline(decode(pool=100_000)), decode(pool=now), KEY)
     assert (finding.rule, finding.severity) == ("drift/pool-shrank", severity)
     assert f"pool was 100,000 tokens, is {now:,}" in finding.evidence[0]
     record = healthy(facts=decode(pool=now), baseline=baseline(decode(pool=100_000)))
@@ -74,7 +76,7 @@ def test_one_rank_that_shrank_is_named() -> None:
 def test_whatever_else_is_different_is_said(
     then: dict[str, Any], now: dict[str, Any], said: str
 ) -> None:
-    findings = drift.findings(baseline(decode(**then)), decode(**now))
+    findings = drift.findings(baseline(decode(**then)), decode(**now), KEY)
     assert [(f.rule, f.severity) for f in findings] == [
         ("drift/deployment-changed", Severity.DEGRADED)
     ]
@@ -87,6 +89,12 @@ def test_what_only_one_of_them_tells_is_no_difference(field: str) -> None:
     assert found(told, decode()) == found(decode(), told) == {}
     known = decode(parallelism=Parallelism(tensor=8, data=2))
     assert found(known, decode(parallelism=Parallelism(tensor=8))) == {}
+
+
+def test_configurations_of_another_site_key_do_not_compare() -> None:
+    then, now = decode(configuration="aa"), decode(configuration="bb")
+    assert drift.findings(baseline(then), now, KEY)
+    assert drift.findings(baseline(then), now, "another") == ()
 
 
 def test_workers_are_matched_by_address_then_by_order() -> None:
