@@ -107,8 +107,8 @@ def _worker(url: str, documents: Documents, role: Role | None = None) -> Worker:
         data=_data_parallel(info),
     )
     most = positive(info.get("max_req_input_len"))
-    ranks = _ranks(documents, parallelism.data, most, context)
-    pool = _pool(figures, ranks)
+    ranks, by = _ranks(documents, parallelism.data, most, context)
+    pool = _pool(figures, ranks, by)
     page_tokens = figures.first(
         "page_tokens",
         (positive(info.get("page_size")), "/server_info page_size"),
@@ -165,83 +165,105 @@ def _role(info: Mapping[str, object], page: Exposition) -> Role:
 
 @dataclass(slots=True)
 class _Rank:
-    pools: list[int] = field(default_factory=list)
+    """What one DP rank was told to be: pools with who tells them, and the use that was told first."""
+
+    pools: list[tuple[int, str]] = field(default_factory=list)
     sliding: list[int] = field(default_factory=list)
+    used: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What one document says of a rank."""
+
+    rank: int
+    by: str
+    pool: int | None = None
+    sliding: int | None = None
     used: int | None = None
 
 
 def _ranks(
     documents: Documents, size: int | None, most: int | None, context: int | None
-) -> tuple[Rank, ...]:
-    """Each DP rank: the smallest pool that any document gives it. One that none tells is unknown.
+) -> tuple[tuple[Rank, ...], str]:
+    """Each DP rank: the smallest pool that any document gives it, and who tells the smallest of all.
 
-    ``max_total_num_tokens`` and ``max_req_input_len`` of ``/server_info`` are rank 0's only.
+    One that none tells is unknown: ``max_total_num_tokens`` and ``max_req_input_len`` of ``/server_info``
+    are rank 0's only.
     """
-    found: dict[int, _Rank] = {}
-    info, page = _info(documents), documents.page(PAGE)
-    for rank, pool, sliding, used in (
-        *_told_ranks(documents, size),
-        *((r, whole(s), None, None) for r, s in by_rank(page, _POOL, "dp_rank")),
-        *((r, None, whole(s), None) for r, s in by_rank(page, f"{_POOL}_swa", "dp_rank")),
-        (0, positive(info.get("max_total_num_tokens")), None, None),
-        (0, _old(page, "num_pages", "page_size"), None, None),
-    ):
-        one = found.setdefault(rank, _Rank())
-        one.pools += [pool] if pool else []
-        one.sliding += [sliding] if sliding else []
-        one.used = used if one.used is None else one.used
-    if most is not None and context is not None and most + SHORTFALL < context:
-        found[0].pools.append(most + SHORTFALL)
-    for metric in ("sglang:kv_used_tokens", "sglang:num_used_tokens"):
-        for rank, sample in by_rank(page, metric, "dp_rank"):
-            if rank in found and found[rank].used is None:
-                found[rank].used = whole(sample)
+    found: dict[int, _Rank] = {0: _Rank()}
+    for said in _said(documents, size, most, context):
+        one = found.setdefault(said.rank, _Rank())
+        one.pools += [(said.pool, said.by)] if said.pool else []
+        one.sliding += [said.sliding] if said.sliding else []
+        one.used = said.used if one.used is None else one.used
     count = max(size or 1, max(found) + 1)
-    return tuple(
-        Rank(
-            rank=rank,
-            pool_tokens=min(one.pools, default=None),
-            sliding_pool_tokens=min(one.sliding, default=None),
-            used_tokens=one.used,
+    smallest = {
+        rank: min(one.pools, key=lambda pool: pool[0], default=None) for rank, one in found.items()
+    }
+    told = [pool for pool in smallest.values() if pool is not None]
+    ranks = []
+    for rank in range(count):
+        one, least_pool = found.get(rank, _Rank()), smallest.get(rank)
+        ranks.append(
+            Rank(
+                rank=rank,
+                pool_tokens=least_pool[0] if least_pool else None,
+                sliding_pool_tokens=min(one.sliding, default=None),
+                used_tokens=one.used,
+            )
         )
-        for rank in range(count)
-        for one in (found.get(rank, _Rank()),)
-    )
+    return tuple(ranks), min(told, key=lambda pool: pool[0])[1] if told else ""
 
 
-def _told_ranks(
-    documents: Documents, size: int | None
-) -> Iterator[tuple[int, int | None, int | None, int | None]]:
-    """Rank, pool, sliding pool and use, from ``internal_states`` and from the loads."""
-    states = entries(_info(documents).get("internal_states"))
+def _said(
+    documents: Documents, size: int | None, most: int | None, context: int | None
+) -> Iterator[_Said]:
+    """Whatever the documents say of ranks; exact figures of use before those of the metrics."""
+    info, page = _info(documents), documents.page(PAGE)
+    total = positive(info.get("max_total_num_tokens"))
+    yield _Said(0, "/server_info max_total_num_tokens", total)
+    if most is not None and context is not None and most + SHORTFALL < context:
+        yield _Said(0, "/server_info max_req_input_len, plus six", most + SHORTFALL)
+    states = entries(info.get("internal_states"))
     for rank, state in enumerate(states if len(states) <= (size or 1) else ()):
         memory = fields(fields(state).get("memory_usage"))
         capacity, sliding = memory.get("token_capacity"), memory.get("token_capacity_swa")
-        yield rank, positive(capacity), positive(sliding), None
+        by = "/server_info internal_states token_capacity"
+        yield _Said(rank, by, positive(capacity), positive(sliding))
     for entry in map(fields, entries(documents.fields(LOADS).get("loads"))):
-        told = number(entry.get("dp_rank", 0))
-        if told is not None and told < MAX_ENTRIES:
-            total, used = entry.get("max_total_num_tokens"), entry.get("num_used_tokens")
-            yield told, positive(total), None, number(used)
+        if (rank_told := _rank(entry.get("dp_rank", 0))) is not None:
+            pool, used = entry.get("max_total_num_tokens"), entry.get("num_used_tokens")
+            by = "/v1/loads max_total_num_tokens"
+            yield _Said(rank_told, by, positive(pool), used=number(used))
     for entry in map(fields, entries(documents.value(OLD_LOADS))):
-        told = number(entry.get("dp_rank"))
-        if told is not None and told < MAX_ENTRIES:
-            # what waits is counted in; without it, the figure is the use
-            idle = entry.get("num_waiting_reqs") == 0
-            yield told, None, None, number(entry.get("num_tokens")) if idle else None
+        # what waits is counted in; without it, the figure is the use
+        idle = entry.get("num_waiting_reqs") == 0
+        if (rank_told := _rank(entry.get("dp_rank"))) is not None and idle:
+            yield _Said(rank_told, "/get_load", used=number(entry.get("num_tokens")))
+    for rank, sample in by_rank(page, _POOL, "dp_rank"):
+        yield _Said(rank, _POOL, whole(sample))
+    for rank, sample in by_rank(page, f"{_POOL}_swa", "dp_rank"):
+        yield _Said(rank, _POOL, sliding=whole(sample))
+    yield _Said(0, f"{_OLD_CONFIG} num_pages x page_size", _old(page, "num_pages", "page_size"))
+    for metric in ("sglang:kv_used_tokens", "sglang:num_used_tokens"):
+        for rank, sample in by_rank(page, metric, "dp_rank"):
+            yield _Said(rank, metric, used=whole(sample))
 
 
-def _pool(figures: Figures, ranks: tuple[Rank, ...]) -> int | None:
+def _rank(value: object) -> int | None:
+    rank = number(value)
+    return rank if rank is not None and rank < MAX_ENTRIES else None
+
+
+def _pool(figures: Figures, ranks: tuple[Rank, ...], by: str) -> int | None:
     unknown = [rank.rank for rank in ranks if rank.pool_tokens is None]
     known = [rank.pool_tokens for rank in ranks if rank.pool_tokens is not None]
     smallest = min(known) if known and not unknown else None
     missing = f"the pools of {len(unknown)} of {len(ranks)} DP ranks are not told: " * bool(known)
     return figures.first(
         "pool_tokens",
-        (
-            smallest,
-            "the smallest that /server_info, /v1/loads and sglang:max_total_num_tokens tell",
-        ),
+        (smallest, by if len(ranks) == 1 else f"{by}, the smallest of {len(ranks)} DP ranks"),
         remedy=f"{missing}let /server_info and /v1/loads be read (they need the worker's key), or "
         "start it with --enable-metrics",
     )

@@ -40,6 +40,7 @@ def test_every_figure_says_where_it_comes_from() -> None:
     for figure in ("pool_tokens", "limit_tokens", "context_tokens", "page_tokens", "used_tokens"):
         assert figure in {told.figure for told in found.told}
     assert found.told_by("context_tokens") == "/server_info context_length"
+    assert found.told_by("pool_tokens") == "/server_info max_total_num_tokens"
 
 
 def test_metrics_alone_tell_capacity_where_the_key_is_missing() -> None:
@@ -93,6 +94,8 @@ def test_the_smallest_rank_counts() -> None:
     assert found.pool_tokens == 650
     assert [rank.pool_tokens for rank in found.ranks] == [900, 650, 800]
     assert found.limit_tokens is None
+    by = "/server_info internal_states token_capacity, the smallest of 3 DP ranks"
+    assert found.told_by("pool_tokens") == by
 
 
 def test_ranks_that_nobody_tells_are_unknown_and_never_capacity() -> None:
