@@ -29,7 +29,7 @@ async def scraped(reader: Prometheus | None, *, trusted: bool) -> Scraped:
     found = await reader.workers()
     pages = await reader.pages(catalogue.METRICS, found)
     return Scraped(
-        tuple(Listed(w.url, w.role, trusted=trusted) for w in found.workers[:MAX_WORKERS]),
+        tuple(Listed(w.url, w.role, w.metrics_url, trusted) for w in found.workers[:MAX_WORKERS]),
         {page.url: page.page for page in pages},
         found.notes,
     )

@@ -44,12 +44,14 @@ class ScrapedWorker:
 
     Attributes:
         url: the worker's address, as its scrape's says it; None where that is no plain one.
+        metrics_url: where it is scraped, when not at ``/metrics`` of `url`.
         role: what the role label says; None where it says nothing known.
         fresh: it was up at its last scrape, and that was not long ago.
         labels: that the server gives all its series.
     """
 
     url: str | None
+    metrics_url: str | None
     role: Role | None
     fresh: bool
     labels: Mapping[str, str] = field(repr=False)
@@ -109,7 +111,7 @@ class Prometheus:
         age = ages.get(_key(labels))
         fresh = row.points[-1][1] == 1 and age is not None and 0 <= age <= STALE_SECONDS
         role = _ROLES.get(labels.get(self._server.role_label or "", "").lower())
-        return ScrapedWorker(_address(labels, scrapes), role, fresh, labels)
+        return ScrapedWorker(*_addresses(labels, scrapes), role, fresh, labels)
 
     def _doubts(self, workers: Iterable[ScrapedWorker]) -> Iterable[str]:
         workers = tuple(workers)
@@ -152,10 +154,15 @@ class Prometheus:
             return ()
         end = now[0].points[-1][1]
         tracks: dict[str, dict[int | None, Track]] = {}
+        latest: dict[str, float] = {}
         for rows in await self._chunks(end, seconds):
             for worker, moments in _moments(rows, workers):
-                mine = tracks.setdefault(names[worker.url or ""], {})
+                name = names[worker.url or ""]
+                mine = tracks.setdefault(name, {})
                 for at, samples in moments:
+                    if at <= latest.get(name, 0.0):  # the pieces touch
+                        continue
+                    latest[name] = at
                     for level in levels_in(Exposition(tuple(samples))):
                         mine.setdefault(level.rank, Track()).add(at - end + seconds, level)
         return tuple(
@@ -234,19 +241,23 @@ def _sample(labels: Mapping[str, str], value: float, targets: Mapping[str, str])
     return Sample(labels.get("__name__", ""), tuple(sorted(own.items())), value)
 
 
-def _address(labels: Mapping[str, str], scrapes: Iterable[Scrape]) -> str | None:
-    """Where a target was scraped, less the path of its metrics; a store that does not scrape tells the
-    instance only."""
+def _addresses(
+    labels: Mapping[str, str], scrapes: Iterable[Scrape]
+) -> tuple[str | None, str | None]:
+    """Where a target is, and where it is scraped if that is not ``/metrics`` there; a store that does not
+    scrape tells the instance only."""
     wanted = _key(labels)
-    url = next((s.url for s in scrapes if _key(s.labels) == wanted), None)
-    if url is None:
-        url = f"http://{labels.get('instance', '')}"
-    parts = urlsplit(url.partition("?")[0])
-    path = parts.path.rstrip("/").removesuffix("/metrics")
+    told = next((s.url for s in scrapes if _key(s.labels) == wanted), None)
     try:
-        return normalised_url(f"{parts.scheme}://{parts.netloc}{path}")
+        scraped = normalised_url(
+            (told or f"http://{labels.get('instance', '')}/metrics").partition("?")[0]
+        )
     except UsageError:
-        return None
+        return None, None
+    if scraped.endswith("/metrics"):
+        return scraped.removesuffix("/metrics"), None
+    parts = urlsplit(scraped)
+    return f"{parts.scheme}://{parts.netloc}", scraped
 
 
 def _moments(
