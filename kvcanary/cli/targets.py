@@ -54,6 +54,7 @@ class Connection:
     ca_file: str | None = None
     trust_env: bool = False
     trust_discovered: bool = False
+    nvml: bool = False
 
 
 _REACH_OPTIONS = (
@@ -96,6 +97,11 @@ _TARGET_OPTIONS = (
         "--stream/--no-stream", default=None, help="Ask for streamed answers.  [default: stream]"
     ),
     *_REACH_OPTIONS,
+    click.option(
+        "--nvml",
+        is_flag=True,
+        help="The GPUs of this machine are the deployment's: read them through the driver.",
+    ),
 )
 
 
@@ -193,6 +199,7 @@ def _bare(name: str, base_url: str) -> "Target":
 
 def _with(connection: Connection, target: "Target") -> "Target":
     """The target with what the command line says: that comes first."""
+    from kvcanary.deployment.target import GpuReader, GpuSource
     from kvcanary.probing.endpoint import Api
 
     endpoint = target.endpoint
@@ -210,9 +217,13 @@ def _with(connection: Connection, target: "Target") -> "Target":
         target = replace(
             target, context_tokens=connection.context_tokens, context_source="--context"
         )
+    gpus = target.gpus
+    if connection.nvml and not any(source.reader is GpuReader.NVML for source in gpus):
+        gpus = (*gpus, GpuSource(GpuReader.NVML))
     return replace(
         target,
         endpoint=replace(endpoint, trust_env=endpoint.trust_env or connection.trust_env),
+        gpus=gpus,
         trust_discovered=target.trust_discovered or connection.trust_discovered,
     )
 

@@ -68,16 +68,21 @@ def test_every_worker_has_its_series(record: RunRecord) -> None:
         assert series.last_tokens is not None
 
 
-def test_nothing_is_read_of_a_machine_that_was_not_named(
-    scene: Scene, driver: Mapping[str, Path], tmp_path: Path
+@pytest.mark.parametrize("asked", [(), ("--nvml",)])
+def test_the_gpus_of_this_machine_are_read_when_asked_for(
+    scene: Scene, driver: Mapping[str, Path], tmp_path: Path, asked: tuple[str, ...]
 ) -> None:
+    """A laptop may have a GPU of its own, which is nobody's deployment."""
     ended = kvcanary(
         tmp_path,
-        *("plan", scene.front, "--context", "4096", "-q"),
+        *("capacity", scene.front, "--context", "4096", *asked),
         extra={"LD_LIBRARY_PATH": str(driver[""])},
     )
-    assert ended.code == 0, ended.said
+    assert ended.code == (1 if asked else 0), ended.said
     record = only_record(tmp_path)
     assert record.facts
-    assert record.facts.gpus == ()
+    assert [gpu.index for gpu in record.facts.gpus] == ([0, 1, 2, 3] if asked else [])
     assert not any("GPU" in note for note in record.facts.notes)
+    rules = {finding.rule for finding in record.findings}
+    expected = {"hardware/gpu-short-of-memory", "hardware/stranger-on-gpu", "hardware/gpu-suspect"}
+    assert rules == (expected if asked else set())
