@@ -110,6 +110,11 @@ def _sizes(scenario: Scenario) -> str:
     type=click.Path(dir_okay=False, path_type=Path),
     help="At the end, write what really happened to each request here: one JSON object a line.",
 )
+@click.option(
+    "--dialect",
+    type=click.Choice(["sglang", "vllm"]),
+    help="Whose API it speaks (the scenario's: mostly sglang).",
+)
 @click.option("--front-door-only", is_flag=True, help="No workers' ports, no metrics.")
 @click.option("--announce", is_flag=True, help="One JSON line when ready; ends with stdin.")
 def serve(
@@ -123,6 +128,7 @@ def serve(
     habit_texts: tuple[str, ...],
     fault_texts: tuple[str, ...],
     truth: Path | None,
+    dialect: str | None,
     front_door_only: bool,
     announce: bool,
 ) -> None:
@@ -130,11 +136,21 @@ def serve(
     import asyncio
     from dataclasses import replace
 
-    from kvcanary.lab import FreeListPolicy, Lab, Routing, scenario_named, with_fault, with_habit
+    from kvcanary.lab import (
+        Dialect,
+        FreeListPolicy,
+        Lab,
+        Routing,
+        scenario_named,
+        with_fault,
+        with_habit,
+    )
     from kvcanary.verdict.claims import ExitCode
 
     try:
         scenario = scenario_named(name)
+        if dialect is not None:
+            scenario = scenario.speaking(Dialect(dialect))
         if context is not None:
             scenario = scenario.scaled(context_tokens=context)
         if free_list is not None:

@@ -37,6 +37,7 @@ _OPTIONS = {
     "routing": "--routing",
     "habit": "--habit",
     "fault": "--fault",
+    "dialect": "--dialect",
     "truth": "--truth",
 }
 

@@ -15,13 +15,14 @@ from kvcanary.lab.habits import Habit, habits, with_habit
 from kvcanary.lab.harm import ExchangeTruth, read_truth, write_truth
 from kvcanary.lab.lab import Lab
 from kvcanary.lab.routing import Routing
-from kvcanary.lab.scenario import Scenario, scenario_named, scenario_names, scenarios
+from kvcanary.lab.scenario import Dialect, Scenario, scenario_named, scenario_names, scenarios
 from kvcanary.lab.sglang_info import WorkerAddress
 from kvcanary.lab.truth import PageTruth, ReadTruth, RouteTruth, Truth
 
 __all__ = [
     "ChosenFault",
     "Clock",
+    "Dialect",
     "ExchangeTruth",
     "Fault",
     "FaultKey",

@@ -12,7 +12,7 @@ import numpy as np
 from kvcanary.lab.chances import Chances, FaultKey
 from kvcanary.lab.clock import Clock
 from kvcanary.lab.counters import Counters
-from kvcanary.lab.limits import Limits, over_pool
+from kvcanary.lab.limits import over_pool
 from kvcanary.lab.model import resident
 from kvcanary.lab.pool import Pool, SavedPages
 from kvcanary.lab.room import Delta, Finished, Refused, Room, Usage
@@ -83,7 +83,7 @@ class DecodeRank:
     ) -> None:
         self.number = number
         self.pool = pool
-        self.limits = Limits(scenario.context_tokens, pool.tokens)
+        self.limits = scenario.limits(self.role, pool.tokens)
         self.counters = Counters()
         self._scenario = scenario
         self._voice = voice
@@ -96,6 +96,8 @@ class DecodeRank:
         self._running: dict[Room, _Row] = {}
         self._retracted: deque[_Row] = deque()
         self._busy = asyncio.Event()
+        # vLLM's decode computes the last token of the prompt itself, and chooses the first
+        self._given_tokens = 0 if scenario.pulls else 1
         self._wear = 0
         self._drag = 0
 
@@ -158,7 +160,7 @@ class DecodeRank:
             table = self.pool.allocate(pages, room.request.serial)
             assert table is not None  # noqa: S101 - there is room
             self._transferring.add(room)
-            room.reserve(table)
+            room.reserve(table, self)
         if waiting and not self._prealloc and self._chances.has(FaultKey.FROZEN_RANKS):
             for rank in self._siblings:
                 if rank is not self:
@@ -206,7 +208,7 @@ class DecodeRank:
                 request.serial,
                 thinks=sampling.thinks,
                 ignore_eos=sampling.ignore_eos,
-                first_step=1,
+                first_step=self._given_tokens,
             ),
             decoder=self._voice.tokenizer.decoder(),
             stops=StopScanner(sampling.stop),
@@ -220,7 +222,10 @@ class DecodeRank:
             self._finish(row, "length")  # truncated to the limit: no output fits behind it
             return
         self._busy.set()
-        self._accept(row, first_token)
+        if self._given_tokens:
+            self._accept(row, first_token)
+        else:
+            row.newest = int(request.prompt_ids[-1])
 
     def _lend_row(self, room: Room) -> None:
         """A newcomer gets a row of the page table of its own."""
@@ -281,7 +286,7 @@ class DecodeRank:
             read = request.adapter.read(self.pool.gather(row.table, 0, prompt))
             row.text = self._voice.model.attended(read)
             self._truth.looked(request.name, read, request.prompt_ids[:prompt])
-        if row.generated == 1:
+        if row.generated == self._given_tokens:
             self._truth.attended(request.serial, self.pool.witness, row.table, prompt)
         recent = max(prompt, end - 2 * self._voice.model.suffix_tokens)
         output = resident(request.adapter.read(self.pool.gather(row.table, recent, end)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -18,6 +19,7 @@ from kvcanary.lab.limits import (
     output_over_context,
     over_context,
     over_context_with_output,
+    vllm_refusal,
 )
 from kvcanary.lab.model import ModelShape
 from kvcanary.lab.objections import Objection
@@ -25,7 +27,7 @@ from kvcanary.lab.pool import Pool
 from kvcanary.lab.prefill import PrefillRank
 from kvcanary.lab.room import Aborted, End, LabRequest, Refused, Room, Sampling
 from kvcanary.lab.router import Route, Router
-from kvcanary.lab.scenario import Scenario, WorkerShape
+from kvcanary.lab.scenario import Dialect, Scenario, WorkerShape
 from kvcanary.lab.speech import Voice
 from kvcanary.lab.tokenizer import IntArray, Tokenizer
 from kvcanary.lab.truth import RouteTruth, Truth, Witness
@@ -161,6 +163,12 @@ class Deployment:
         that no worker has."""
         if rank is not None and not self._has_rank(rank):
             return no_such_rank(rank)
+        if self.scenario.dialect is Dialect.VLLM:
+            refusals = (
+                self.worker_refusal(role, prompt_tokens, max_new_tokens, chat=chat)
+                for role in ("prefill", "decode")
+            )
+            return next((refusal for refusal in refusals if refusal), None)
         if self.scenario.auto_truncate:
             return None
         context, output = self.scenario.context_tokens, max_new_tokens or 0
@@ -171,6 +179,14 @@ class Deployment:
         if prompt_tokens + output > context:
             return over_context_with_output(prompt_tokens, output, context)
         return None
+
+    def worker_refusal(
+        self, role: str, prompt_tokens: int, max_new_tokens: int | None, *, chat: bool
+    ) -> Refusal | None:
+        """What a vLLM worker's own API server refuses. The router asks prefill for one token only."""
+        output = 1 if role == "prefill" else max_new_tokens
+        context = self.scenario.context_of(role)
+        return vllm_refusal(prompt_tokens, output, context, chat=chat, by=role)
 
     def _has_rank(self, rank: int) -> bool:
         return 0 <= rank < max(len(worker.ranks) for worker in self.workers)
@@ -192,26 +208,73 @@ class Deployment:
         ``rank``: the DP rank that the client asked for. ``objection``: what prefill will have
         against it, whatever its length.
         """
+        prompt_ids = self._whole(name, prompt_ids)
+        request = LabRequest(
+            self._next_serial(), name, prompt_ids, sampling, salt, streaming, adapter, objection
+        )
+        first_page = prompt_ids[: self.scenario.page_tokens].tobytes()
+        return self._begin(request, self._router.route(first_page, rank))
+
+    def meet(
+        self,
+        request: LabRequest,
+        prefill: Worker[PrefillRank],
+        decode: Worker[DecodeRank] | None,
+    ) -> Room:
+        """The same where somebody else's router chose the workers; ``decode`` None: it has not yet.
+        ``request``: its number is not given yet."""
+        request = replace(request, serial=self._next_serial())
+        route = Route(prefill, prefill.rank_for(None))
+        return self._begin(request, route if decode is None else route.taken_by(decode))
+
+    def take(self, room: Room, request: LabRequest, decode: Worker[DecodeRank]) -> None:
+        """Somebody else's router chose the decode worker for what prefill has computed. ``request``:
+        as decode gets it."""
+        if room.ended:
+            return
+        room.request = replace(request, serial=room.request.serial)
+        room.prompt_tokens = request.prompt_tokens
+        room.fingerprint = fingerprint(self.scenario.model_name, decode.version)
+        self._open[room].count(-1)
+        route = self._open[room] = self._open[room].taken_by(decode)
+        route.count(+1)
+        self._tell_truth(room.request, route)
+        self._computed(room)
+
+    def _next_serial(self) -> int:
         serial = next(self._serials)
         for change in self.scenario.changes:
             if serial == change.requests + 1:
                 change.happen(self)
-        prompt_ids = self._whole(name, prompt_ids)
-        route = self._router.route(prompt_ids[: self.scenario.page_tokens].tobytes(), rank)
-        self.truth.submitted(serial, name, len(prompt_ids), _as_truth(route))
+        return serial
+
+    def _begin(self, request: LabRequest, route: Route) -> Room:
+        """Prefill and decode get it; where decode pulls, it gets it once prefill is done."""
+        self._tell_truth(request, route)
+        answers = route.decode_worker or route.prefill_worker
         room = Room(
-            LabRequest(serial, name, prompt_ids, sampling, salt, streaming, adapter, objection),
-            fingerprint=fingerprint(self.scenario.model_name, route.decode_worker.version),
+            request,
+            fingerprint=fingerprint(self.scenario.model_name, answers.version),
             on_reserved=route.prefill.wake,
+            on_computed=self._computed,
             on_end=self._ended,
         )
         self._give_id(room)
         self._open[room] = route
         route.count(+1)
-        route.decode.receive(room)
+        if route.decode is not None and not self.scenario.pulls:
+            route.decode.receive(room)
         if not room.ended:
-            route.prefill.receive(room, route.decode)
+            route.prefill.receive(room)
         return room
+
+    def _computed(self, room: Room) -> None:
+        decode = self._open[room].decode
+        if decode is not None and self.scenario.pulls:
+            decode.receive(room)
+
+    def _tell_truth(self, request: LabRequest, route: Route) -> None:
+        self.truth.submitted(request.serial, request.name, request.prompt_tokens, _as_truth(route))
 
     def _whole(self, name: str, prompt_ids: IntArray) -> IntArray:
         """The prompt as it was sent."""
@@ -263,22 +326,20 @@ class Deployment:
         route = self._open.pop(room)
         route.count(-1)
         if isinstance(end, Aborted):
-            for rank in (route.prefill, route.decode):
+            for rank in route.ranks:
                 rank.counters.aborted_requests += 1
-        route.decode.retire(room)
+        if route.decode is not None:
+            route.decode.retire(room)
         route.prefill.wake()
-        self._lose_memory(room, route.decode_worker)
+        if route.decode_worker is not None:
+            self._lose_memory(room, route.decode_worker)
 
     def _end_all(self, rooms: Iterable[Room], end: End) -> None:
         for room in tuple(rooms):
             room.end(end)
 
     def _open_at(self, worker: AnyWorker) -> list[Room]:
-        return [
-            room
-            for room, route in self._open.items()
-            if worker in (route.prefill_worker, route.decode_worker)
-        ]
+        return [room for room, route in self._open.items() if worker in route.workers]
 
     def _stopped(self, worker: AnyWorker, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
@@ -289,6 +350,6 @@ def _as_truth(route: Route) -> RouteTruth:
     return RouteTruth(
         prefill=route.prefill_worker.name,
         prefill_rank=route.prefill.number,
-        decode=route.decode_worker.name,
-        decode_rank=route.decode.number,
+        decode=route.decode_worker.name if route.decode_worker else "",
+        decode_rank=route.decode.number if route.decode else 0,
     )

@@ -1,12 +1,11 @@
-"""One HTTP exchange with the front door: read the body, wait for the room, write the answer."""
+"""One HTTP exchange: read the body, wait for the room, write the answer."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -17,19 +16,17 @@ from kvcanary.lab.adapters import adapter_named
 from kvcanary.lab.deployment import Deployment
 from kvcanary.lab.gateway import OverRate, TokensPerMinute
 from kvcanary.lab.limits import Refusal, no_such_adapter
+from kvcanary.lab.requests import Asked, BadBodyError, parse_generation
 from kvcanary.lab.room import Aborted, Delta, Finished, Refused, Room
-from kvcanary.lab.sglang_answers import (
-    DONE,
-    AnswerShape,
-    compact,
-    plain_refusal,
-    refusal_code,
-    streamed_refusal,
-)
-from kvcanary.lab.sglang_requests import Asked, BadBodyError, parse_generation
+from kvcanary.lab.sglang_answers import DONE, AnswerShape, SglangWords, compact
+from kvcanary.lab.vllm_answers import VllmShape, VllmWords
 
 _SHORT_BODY_BYTES: Final = 1 << 16
 _CLIENT_GONE: Final = 499
+
+Shape = AnswerShape | VllmShape
+Words = SglangWords | VllmWords
+"""How an engine says things."""
 
 
 class BodyReader:
@@ -64,14 +61,15 @@ class FrontDoor:
     fallback: Deployment | None
     bodies: BodyReader
     budget: TokensPerMinute | None
+    words: Words
 
     async def generate(self, request: Request, *, chat: bool) -> Response:
         """``/v1/chat/completions`` and ``/v1/completions``."""
-        name = request.headers.get("x-request-id") or secrets.token_hex(16)
+        name = name_of(request)
         try:
             asked = await self.bodies.asked(request, chat=chat)
         except BadBodyError as error:
-            return refused(Refusal(str(error), by="front"), name)
+            return refused(self.words, Refusal(str(error), by="front"), name)
         except ClientDisconnect:
             return Response(status_code=_CLIENT_GONE)
         over = self._over_rate(request, asked)
@@ -86,11 +84,11 @@ class FrontDoor:
             len(asked.prompt_ids), asked.sampling.max_new_tokens, chat=chat, rank=rank
         )
         if refusal is not None:
-            return refused(refusal, name)
+            return refused(self.words, refusal, name)
         adapters, words = deployment.scenario.adapters, len(deployment.tokenizer.words)
         adapter = adapter_named(asked.model, adapters, words)
         if adapter is None:
-            return refused(no_such_adapter(adapters), name)
+            return refused(self.words, no_such_adapter(adapters), name)
         room = deployment.submit(
             name,
             asked.prompt_ids,
@@ -102,23 +100,11 @@ class FrontDoor:
             objection=asked.objection,
         )
         own = deployment is self.deployment
-        shape = AnswerShape(
-            chat=chat,
-            id=secrets.token_hex(16),
-            created=int(time.time()),
-            model=(asked.model if own else "") or deployment.scenario.model_name,
-            fingerprint=room.fingerprint,
-            include_usage=asked.include_usage,
-            hides_usage=self.deployment.scenario.gateway.hides_usage,
-        )
-        if asked.stream:
-            return EventStream(room, shape, name)
-        watch = _abort_when_gone(room, request.receive)
-        try:
-            return await _whole_answer(room, shape, name)
-        finally:
-            watch.cancel()
-            room.end(Aborted())
+        model = (asked.model if own else "") or deployment.scenario.model_name
+        shape = self.words.shape(asked, model, name, room.fingerprint)
+        if self.deployment.scenario.gateway.hides_usage:
+            shape = replace(shape, hides_usage=True)
+        return await answered(request, asked, room, shape, self.words, name)
 
     def _over_rate(self, request: Request, asked: Asked) -> OverRate | None:
         if self.budget is None:
@@ -145,17 +131,46 @@ def _rate_limited(over: OverRate, name: str) -> Response:
     return _json({"error": error}, headers, 429)
 
 
-def refused(refusal: Refusal, name: str) -> Response:
-    """A refusal as an HTTP error, with the router's headers."""
-    headers = {"x-smg-error-code": refusal_code(refusal), "x-request-id": name}
-    return _json(plain_refusal(refusal), headers, refusal.status)
+def name_of(request: Request) -> str:
+    """What the client calls its request."""
+    return request.headers.get("x-request-id") or secrets.token_hex(16)
+
+
+async def answered(
+    request: Request, asked: Asked, room: Room, shape: Shape, words: Words, name: str
+) -> Response:
+    """The answer that comes out of a room, streamed or whole. Ends the room if the client goes."""
+    if asked.stream:
+        return EventStream(room, shape, words, name)
+    watch = abort_when_gone(room, request.receive)
+    try:
+        return await _whole_answer(room, shape, words, name)
+    finally:
+        watch.cancel()
+        room.end(Aborted())
+
+
+def refused(words: Words, refusal: Refusal, name: str) -> Response:
+    """A refusal as an HTTP error."""
+    headers = {**words.headers(refusal), "x-request-id": name}
+    return _json(words.error(refusal), headers, refusal.status)
+
+
+def whole(payload: dict[str, object], name: str) -> Response:
+    """A JSON answer."""
+    return _json(payload, {"x-request-id": name})
+
+
+def gone() -> Response:
+    """The client does not wait any longer."""
+    return Response(status_code=_CLIENT_GONE)
 
 
 def _json(payload: dict[str, object], headers: dict[str, str], status: int = 200) -> Response:
     return Response(compact(payload), status, headers, "application/json")
 
 
-async def _whole_answer(room: Room, shape: AnswerShape, name: str) -> Response:
+async def _whole_answer(room: Room, shape: Shape, words: Words, name: str) -> Response:
     text = reasoning = ""
     while True:
         match await room.events.get():
@@ -164,15 +179,14 @@ async def _whole_answer(room: Room, shape: AnswerShape, name: str) -> Response:
             case Delta(piece):
                 text += piece
             case Finished() as end:
-                whole = shape.complete(text + end.tail, reasoning, end)
-                return _json(whole, {"x-request-id": name})
+                return whole(shape.complete(text + end.tail, reasoning, end), name)
             case Refused(refusal):
-                return refused(refusal, name)
+                return refused(words, refusal, name)
             case Aborted():
-                return Response(status_code=_CLIENT_GONE)
+                return gone()
 
 
-def _abort_when_gone(room: Room, receive: Receive) -> asyncio.Task[None]:
+def abort_when_gone(room: Room, receive: Receive) -> asyncio.Task[None]:
     """Watches the connection; once the client has gone, the request is aborted."""
 
     async def watch() -> None:
@@ -189,12 +203,13 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, room: Room, shape: AnswerShape, name: str) -> None:
+    def __init__(self, room: Room, shape: Shape, words: Words, name: str) -> None:
         self.status_code = 200
         self.background = None
         self.body = b""
         self._room = room
         self._shape = shape
+        self._words = words
         self.init_headers({"x-request-id": name, "cache-control": "no-cache"})
         self.raw_headers = [(k, v) for k, v in self.raw_headers if k != b"content-length"]
 
@@ -205,7 +220,7 @@ class EventStream(Response):
         send: Send,
     ) -> None:
         """Send events until the room ends or the client goes."""
-        watch = _abort_when_gone(self._room, receive)
+        watch = abort_when_gone(self._room, receive)
         try:
             await send(
                 {
@@ -236,7 +251,7 @@ class EventStream(Response):
                     yield DONE
                     return
                 case Refused(refusal):
-                    yield streamed_refusal(refusal)
+                    yield self._words.streamed_error(refusal)
                     yield DONE
                     return
                 case Aborted():

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kvcanary.lab.limits import Refusal
 from kvcanary.lab.room import Room
 from kvcanary.lab.tokenizer import IntArray
-
-if TYPE_CHECKING:
-    from kvcanary.lab.decode import DecodeRank
 
 
 def _nothing() -> IntArray:
@@ -21,7 +17,7 @@ def _nothing() -> IntArray:
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """What prefill thinks of one request, and the rank of decode that waits for its pages.
+    """What prefill thinks of one request.
 
     ``ids``: what it computes. ``received``: when it came. ``pending_abort``: it refused the request;
     whether that ends the request depends on the gate. ``table``: its pages, of which the first
@@ -30,7 +26,6 @@ class Job:
     """
 
     room: Room
-    decode: DecodeRank
     ids: IntArray
     received: float
     pending_abort: Refusal | None = None

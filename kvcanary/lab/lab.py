@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from starlette.types import ASGIApp
+
+from kvcanary.lab import sglang_http, vllm_http
 from kvcanary.lab.clock import Clock, WallClock
 from kvcanary.lab.decode import DecodeRank
 from kvcanary.lab.deployment import Deployment
+from kvcanary.lab.halves import BootstrapRooms, ParkedRooms
 from kvcanary.lab.prefill import PrefillRank
-from kvcanary.lab.scenario import Scenario
+from kvcanary.lab.scenario import Dialect, Scenario
 from kvcanary.lab.server import HttpServer, listen
-from kvcanary.lab.sglang_http import router_app, worker_app
 from kvcanary.lab.sglang_info import WorkerAddress
 from kvcanary.lab.tokenizer import lab_tokenizer
 from kvcanary.lab.truth import Truth
+from kvcanary.lab.worker import AnyWorker
 
 
 class Lab:
@@ -88,7 +93,8 @@ class Lab:
         self.url = self._url_of(front)
         if not self._front_door_only:
             self._add_workers()
-        app = router_app(
+        edge = vllm_http if self.scenario.dialect is Dialect.VLLM else sglang_http
+        app = edge.router_app(
             self.deployment,
             self.fallback,
             self.workers,
@@ -121,13 +127,25 @@ class Lab:
 
     def _add_workers(self) -> None:
         addresses = []
+        make_app = self._worker_apps()
         for worker in self.deployment.workers:
             listener = listen(self._host, 0)
             url = self._url_of(listener)
             addresses.append(WorkerAddress(worker.name, worker.role, url, len(worker.ranks)))
-            app = worker_app(self.deployment, worker, api_key=self._api_key)
-            self._servers.append(HttpServer(app, listener))
+            self._servers.append(HttpServer(make_app(worker), listener))
         self.workers = tuple(addresses)
+
+    def _worker_apps(self) -> Callable[[AnyWorker], ASGIApp]:
+        """Makes a worker's app; all of them share the rooms in which halves of requests meet."""
+        if self.scenario.dialect is Dialect.VLLM:
+            parked = ParkedRooms()
+            return lambda worker: vllm_http.worker_app(
+                self.deployment, worker, parked, api_key=self._api_key
+            )
+        rooms = BootstrapRooms(self.deployment)
+        return lambda worker: sglang_http.worker_app(
+            self.deployment, worker, rooms, api_key=self._api_key
+        )
 
     def _url_of(self, listener: socket.socket) -> str:
         host = f"[{self._host}]" if ":" in self._host else self._host

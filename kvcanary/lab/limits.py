@@ -1,4 +1,5 @@
-"""What a worker accepts, and SGLang's words when it does not (as captured from 0.5.23)."""
+"""What a worker accepts, and the engines' words when it does not (as captured from SGLang 0.5.23 and
+vLLM 0.32.0)."""
 
 from __future__ import annotations
 
@@ -28,12 +29,33 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class VllmLimits(Limits):
+    """vLLM's: the context limit (``max_model_len``) alone, since no pool is smaller."""
+
+    @property
+    def max_req_len(self) -> int:
+        """The longest sequence, output included."""
+        return self.context_tokens
+
+    @property
+    def max_req_input_len(self) -> int:
+        """The shortest prompt that is refused: one token of output has to fit."""
+        return self.context_tokens
+
+    def output_room(self, prompt_tokens: int) -> int:
+        """Output tokens that fit behind a prompt; what was asked beyond is clipped."""
+        return self.context_tokens - prompt_tokens
+
+
+@dataclass(frozen=True)
 class Refusal:
-    """An answer that says no. ``by``: ``front``, ``prefill`` or ``decode``."""
+    """An answer that says no. ``by``: ``front``, ``prefill`` or ``decode``; ``parameter``: the field
+    that is wrong, as vLLM names it."""
 
     message: str
     by: str
     status: int = 400
+    parameter: str | None = None
 
 
 def over_context(prompt_tokens: int, context_tokens: int) -> Refusal:
@@ -83,3 +105,33 @@ def over_pool(prompt_tokens: int, max_req_input_len: int, by: str) -> Refusal:
         f"({max_req_input_len} tokens). Use a shorter input or enable --allow-auto-truncate.",
         by=by,
     )
+
+
+def vllm_refusal(
+    prompt_tokens: int, output_tokens: int | None, context: int, *, chat: bool, by: str
+) -> Refusal | None:
+    """What vLLM's API server refuses, before the engine sees it; None for the rest, of which output
+    beyond the context limit is clipped."""
+    if prompt_tokens == context:
+        return Refusal(
+            "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)",
+            by,
+            parameter="max_tokens",
+        )
+    if prompt_tokens > context:
+        return Refusal(
+            f"This model's maximum context length is {context} tokens. However, your prompt contains "
+            f"at least {context + 1} input tokens, which exceeds this limit even without any output "
+            "tokens. Please reduce the length of the input prompt. (parameter=input_tokens, "
+            f"value={context + 1})",
+            by,
+            parameter="input_tokens",
+        )
+    if chat and (output_tokens or 0) > context:
+        return Refusal(
+            f"max_tokens={output_tokens} cannot be greater than max_model_len={context}. Please "
+            f"request fewer output tokens. (parameter=max_tokens, value={output_tokens})",
+            by,
+            parameter="max_tokens",
+        )
+    return None

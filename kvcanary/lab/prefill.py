@@ -10,14 +10,13 @@ import numpy as np
 from kvcanary.lab.chances import Chances, FaultKey
 from kvcanary.lab.clock import Clock
 from kvcanary.lab.counters import Counters
-from kvcanary.lab.decode import DecodeRank
 from kvcanary.lab.host_tier import HostTier
 from kvcanary.lab.job import Job
-from kvcanary.lab.limits import Limits, over_pool
+from kvcanary.lab.limits import over_pool
 from kvcanary.lab.objections import TIMED_OUT, Objection, Step
 from kvcanary.lab.pool import Pool, SavedPages
 from kvcanary.lab.prefix_cache import Evicted, PrefixCache, page_keys
-from kvcanary.lab.room import Refused, Room
+from kvcanary.lab.room import Refused, Room, Usage
 from kvcanary.lab.scenario import Scenario
 from kvcanary.lab.speech import Speaker, Voice
 from kvcanary.lab.tokenizer import PLACEHOLDER, IntArray
@@ -44,7 +43,7 @@ class PrefillRank:
     ) -> None:
         self.number = number
         self.pool = pool
-        self.limits = Limits(scenario.context_tokens, pool.tokens)
+        self.limits = scenario.limits(self.role, pool.tokens)
         self.counters = Counters()
         self.cache = PrefixCache()
         self.host = HostTier(scenario.host_tier_tokens // pool.page_tokens)
@@ -84,14 +83,14 @@ class PrefillRank:
 
     # -------------------------------------------------------------------------------- the steps
 
-    def receive(self, room: Room, decode: DecodeRank) -> None:
+    def receive(self, room: Room) -> None:
         """Check the length, mark a refusal, and let the queue's door decide (S30233).
 
         A refused prompt is replaced by one placeholder token, so that nothing downstream has to
         cope with its length. One that is truncated instead is cut to what this pool can hold,
         whatever decode's may.
         """
-        job = Job(room, decode, room.request.prompt_ids, self._clock.now())
+        job = Job(room, room.request.prompt_ids, self._clock.now())
         if len(job.ids) >= self.limits.max_req_input_len and self._scenario.auto_truncate:
             job.ids = job.ids[: self.limits.max_req_input_len]
         objection = room.request.objection or self._too_long(job)
@@ -124,7 +123,10 @@ class PrefillRank:
         self._changed.set()
 
     async def run(self) -> None:
-        """Compute requests in the order in which decode reserved pages for them, for ever."""
+        """Compute requests in the order in which decode reserved pages for them, for ever.
+
+        Where decode pulls (vLLM), nothing is reserved yet: in the order in which they came.
+        """
         async with asyncio.TaskGroup() as self._transfers:
             while True:
                 job = self._computing = await self._next_job()
@@ -138,7 +140,7 @@ class PrefillRank:
             self._give_up()
             self._waiting = deque(job for job in self._waiting if not job.room.ended)
             for job in self._waiting:
-                if job.room.decode_table is not None:
+                if self._scenario.pulls or job.room.decode_table is not None:
                     self._waiting.remove(job)
                     return job
             await self._change()
@@ -180,6 +182,7 @@ class PrefillRank:
             return
         first = self._first_token(job, computed=done > job.ready * self.pool.page_tokens)
         self._count(job)
+        job.room.compute(Usage(len(job.ids), 1, job.ready * self.pool.page_tokens))
         if self._strikes(FaultKey.SENT_AFTER_RELEASE, job):
             self._release(job, computed_pages=job.hits)
         self._inflight += 1
@@ -297,8 +300,8 @@ class PrefillRank:
 
         def complete() -> None:
             shown = job.ready * self.pool.page_tokens if job.shows_cached else 0
-            if not job.room.ended:
-                job.decode.transfer_complete(job.room, first_token, shown)
+            if not job.room.ended and job.room.taker is not None:
+                job.room.taker.transfer_complete(job.room, first_token, shown)
 
         await self._sender.send(job, complete)
         self._inflight -= 1

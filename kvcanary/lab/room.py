@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from kvcanary.lab.adapters import BASE, Adapter
 from kvcanary.lab.limits import Refusal
 from kvcanary.lab.objections import Objection
+from kvcanary.lab.pool import Pool
 from kvcanary.lab.tokenizer import IntArray
 
 
@@ -93,12 +94,33 @@ End = Finished | Refused | Aborted
 Event = Delta | End
 
 
+class Taker(Protocol):
+    """A rank of decode as prefill sees it: takes pages, and is told when they are there."""
+
+    pool: Pool
+
+    @property
+    def has_siblings(self) -> bool:
+        """Whether the worker has more ranks than this one."""
+        ...
+
+    @property
+    def next_rank(self) -> Taker:
+        """The rank after this one; this one where it is alone."""
+        ...
+
+    def transfer_complete(self, room: Room, first_token: int | None, cached_tokens: int) -> None:
+        """All pages of the room have been sent."""
+        ...
+
+
 class Room:
-    """Where prefill and decode meet for one request (SGLang's bootstrap room).
+    """Where prefill and decode meet for one request (SGLang's bootstrap room, vLLM's transfer).
 
     ``fingerprint``: of the engine that answers. ``prompt_tokens``: how many of the prompt's tokens
-    decode keeps. ``decode_table``: pages that decode reserved, None before. Ends once, by whoever
-    is first.
+    decode keeps. ``decode_table``: pages that ``taker`` reserved, both None before. ``computed``:
+    prefill is done, or the room has ended. ``prefill_usage``: what prefill counted, None before.
+    Ends once, by whoever is first.
     """
 
     def __init__(
@@ -107,6 +129,7 @@ class Room:
         *,
         fingerprint: str,
         on_reserved: Callable[[], None],
+        on_computed: Callable[[Room], None],
         on_end: Callable[[Room, End], None],
     ) -> None:
         self.request = request
@@ -114,15 +137,32 @@ class Room:
         self.prompt_tokens = request.prompt_tokens
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.decode_table: IntArray | None = None
-        self.ended = False
+        self.taker: Taker | None = None
+        self.reserved = asyncio.Event()
+        self.computed = asyncio.Event()
+        self.prefill_usage: Usage | None = None
+        self.outcome: End | None = None
         self._on_reserved = on_reserved
+        self._on_computed = on_computed
         self._on_end = on_end
         self._outlet = self
 
-    def reserve(self, table: IntArray) -> None:
-        """Decode has these pages for the prompt: prefill may begin."""
-        self.decode_table = table
+    @property
+    def ended(self) -> bool:
+        """Whether it was finished, refused or aborted."""
+        return self.outcome is not None
+
+    def reserve(self, table: IntArray, taker: Taker) -> None:
+        """Decode has these pages for the prompt: they may be filled."""
+        self.decode_table, self.taker = table, taker
+        self.reserved.set()
         self._on_reserved()
+
+    def compute(self, usage: Usage) -> None:
+        """Prefill has computed the prompt and counted so many tokens."""
+        self.prefill_usage = usage
+        self.computed.set()
+        self._on_computed(self)
 
     def divert(self, other: Room) -> None:
         """From now on what this request says goes to another one's caller; its own gets a 500."""
@@ -135,7 +175,9 @@ class Room:
     def end(self, event: End) -> None:
         """Finish, refuse or abort; what comes later is ignored."""
         if not self.ended:
-            self.ended = True
+            self.outcome = event
+            self.computed.set()
+            self.reserved.set()
             self._on_end(self, event)
             self._outlet.events.put_nowait(event)
             if self._outlet is not self:

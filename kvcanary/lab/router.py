@@ -7,22 +7,36 @@ from dataclasses import dataclass
 from kvcanary.lab.decode import DecodeRank
 from kvcanary.lab.prefill import PrefillRank
 from kvcanary.lab.routing import Routing, policies
-from kvcanary.lab.worker import Worker
+from kvcanary.lab.worker import AnyWorker, Rank, Worker
 
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """Whom one request meets."""
+    """Whom one request meets. Which decode worker that is may not be known before prefill is done."""
 
     prefill_worker: Worker[PrefillRank]
     prefill: PrefillRank
-    decode_worker: Worker[DecodeRank]
-    decode: DecodeRank
+    decode_worker: Worker[DecodeRank] | None = None
+    decode: DecodeRank | None = None
+
+    @property
+    def workers(self) -> tuple[AnyWorker, ...]:
+        """The workers that are known."""
+        return tuple(w for w in (self.prefill_worker, self.decode_worker) if w is not None)
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """Their ranks."""
+        return tuple(rank for rank in (self.prefill, self.decode) if rank is not None)
 
     def count(self, change: int) -> None:
-        """One request more, or one less, is open at both workers."""
-        self.prefill_worker.open_requests += change
-        self.decode_worker.open_requests += change
+        """One request more, or one less, is open at the workers."""
+        for worker in self.workers:
+            worker.open_requests += change
+
+    def taken_by(self, worker: Worker[DecodeRank]) -> Route:
+        """The same with a decode worker."""
+        return Route(self.prefill_worker, self.prefill, worker, worker.rank_for(None))
 
 
 class Router:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Final
 
 from kvcanary.errors import UsageError
@@ -12,8 +13,17 @@ from kvcanary.lab.free_list import FreeListPolicy
 from kvcanary.lab.gate import Gate
 from kvcanary.lab.gateway import Gateway
 from kvcanary.lab.lifecycle import Change
+from kvcanary.lab.limits import Limits, VllmLimits
 from kvcanary.lab.routing import Routing
 from kvcanary.lab.speech import Speech
+
+
+class Dialect(StrEnum):
+    """Whose API the lab speaks, and how pages are handed over: SGLang's prefill pushes them into
+    pages that decode reserved before; vLLM's decode pulls them once prefill has answered."""
+
+    SGLANG = "sglang"
+    VLLM = "vllm"
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,10 @@ class Scenario:
     keep in host memory once it is evicted; 0: nothing. ``waiting_timeout_seconds``: requests that
     waited longer for their turn are given up. ``adapters``: served as ``MODEL:ADAPTER``.
     ``host_memory_tokens``: what a decode process may lose before the system kills it.
+
+    ``prefill_context_tokens``: the context limit of the prefill workers where it is another one.
+    ``parked_seconds``: how long prefill keeps pages that decode does not pull
+    (vLLM's ``VLLM_NIXL_ABORT_REQUEST_TIMEOUT``).
     """
 
     name: str
@@ -93,6 +107,9 @@ class Scenario:
     more_decode: tuple[WorkerShape, ...] = ()
     routing: Routing = Routing.ROUND_ROBIN
     auto_truncate: bool = False
+    dialect: Dialect = Dialect.SGLANG
+    prefill_context_tokens: int | None = None
+    parked_seconds: float = 480.0
     speech: Speech = field(default_factory=Speech)
     gateway: Gateway = field(default_factory=Gateway)
     fallback: Fallback | None = None
@@ -113,6 +130,38 @@ class Scenario:
     def decode_shapes(self) -> tuple[WorkerShape, ...]:
         """All decode workers."""
         return (self.decode, *self.more_decode)
+
+    @property
+    def pulls(self) -> bool:
+        """Whether decode pulls pages that prefill has computed, instead of having them pushed."""
+        return self.dialect is Dialect.VLLM
+
+    def context_of(self, role: str) -> int:
+        """The context limit of the workers of a role."""
+        special = self.prefill_context_tokens if role == "prefill" else None
+        return special or self.context_tokens
+
+    def limits(self, role: str, pool_tokens: int) -> Limits:
+        """The limits of a worker of that role with such a pool."""
+        kind = VllmLimits if self.dialect is Dialect.VLLM else Limits
+        return kind(self.context_of(role), pool_tokens)
+
+    def speaking(self, dialect: Dialect) -> Scenario:
+        """The same deployment with another engine.
+
+        Raises UsageError where that engine does not start with such pools: vLLM wants to hold a
+        request of its whole context.
+        """
+        if dialect is Dialect.VLLM:
+            for role, shapes in (("prefill", self.prefill_shapes), ("decode", self.decode_shapes)):
+                least = min(min(shape.rank_pool_tokens) for shape in shapes)
+                if least < self.context_of(role):
+                    raise UsageError(
+                        f"vLLM does not start {self.name}: a {role} pool of {least:,} tokens is smaller "
+                        f"than max_model_len ({self.context_of(role):,}); there is vllm-short-prefill"
+                    )
+        version = _VERSIONS[dialect] if dialect is not self.dialect else self.engine_version
+        return replace(self, dialect=dialect, engine_version=version)
 
     def reshaped(self, change: Callable[[WorkerShape], WorkerShape]) -> Scenario:
         """The same deployment with each worker's shape changed."""
@@ -151,10 +200,12 @@ class Scenario:
         def scale(shape: WorkerShape) -> WorkerShape:
             return shape.scaled(context_tokens, self.context_tokens, self.page_tokens)
 
+        special = self.prefill_context_tokens
         chunk = self.prefill_chunk_tokens * context_tokens // self.context_tokens
         return replace(
             self.reshaped(scale),
             context_tokens=context_tokens,
+            prefill_context_tokens=special and special * context_tokens // self.context_tokens,
             prefill_chunk_tokens=max(self.page_tokens, chunk),
             prefill_tokens_per_second=min(self.prefill_tokens_per_second, context_tokens * 10.0),
             decode_step_seconds=min(self.decode_step_seconds, 0.001),
@@ -162,6 +213,7 @@ class Scenario:
         )
 
 
+_VERSIONS: Final = {Dialect.SGLANG: "0.5.23", Dialect.VLLM: "0.32.0"}
 _CONTEXT: Final = 1_048_576
 _AMPLE: Final = WorkerShape(2_043_904)
 _SHORT: Final = WorkerShape(681_280)
@@ -217,8 +269,25 @@ _RANKS: Final = replace(
     check_says="pass, exit 0, with four ranks in the meeting matrix",
     decode=replace(_AMPLE, more_ranks=(_AMPLE.pool_tokens,) * 3),
 )
+_VLLM_SHORT_PREFILL: Final = replace(
+    _HEALTHY.speaking(Dialect.VLLM),
+    name="vllm-short-prefill",
+    wrong="vLLM: prefill was started with another max_model_len (681,280) than decode: it refuses"
+    " cleanly, although the deployment promises those lengths",
+    check_says="capacity fails, no leak, exit 1",
+    prefill_context_tokens=_SHORT.pool_tokens,
+)
 _SCENARIOS: Final = {
-    s.name: s for s in (_HEALTHY, _GLM_5_3, _GLM_5_3_PATCHED, _TWO_BY_TWO, _ONE_SHORT, _RANKS)
+    s.name: s
+    for s in (
+        _HEALTHY,
+        _GLM_5_3,
+        _GLM_5_3_PATCHED,
+        _TWO_BY_TWO,
+        _ONE_SHORT,
+        _RANKS,
+        _VLLM_SHORT_PREFILL,
+    )
 }
 
 

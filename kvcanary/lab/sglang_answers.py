@@ -7,10 +7,13 @@ and nowhere else.
 from __future__ import annotations
 
 import json
+import secrets
+import time
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kvcanary.lab.limits import Refusal
+from kvcanary.lab.requests import Asked
 from kvcanary.lab.room import Delta, Finished, Usage
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -54,6 +57,17 @@ def plain_refusal(refusal: Refusal) -> dict[str, Any]:
             "code": refusal_code(refusal),
             "message": refusal.message,
         }
+    }
+
+
+def worker_refusal(refusal: Refusal) -> dict[str, Any]:
+    """The same as the worker itself says it: flat."""
+    return {
+        "object": "error",
+        "message": refusal.message,
+        "type": "BadRequestError" if refusal.status == 400 else "InternalServerError",
+        "param": None,
+        "code": refusal.status,
     }
 
 
@@ -147,3 +161,33 @@ class AnswerShape:
         if self.include_usage and not self.hides_usage and not self.chat:
             fields["usage"] = None
         return event(fields)
+
+
+@dataclass(frozen=True)
+class SglangWords:
+    """How SGLang answers; ``at_router``: through sglang-router, which wraps errors anew."""
+
+    at_router: bool
+
+    def error(self, refusal: Refusal) -> dict[str, Any]:
+        """Body of an error."""
+        return plain_refusal(refusal) if self.at_router else worker_refusal(refusal)
+
+    def headers(self, refusal: Refusal) -> dict[str, str]:
+        """Headers of an error."""
+        return {"x-smg-error-code": refusal_code(refusal)} if self.at_router else {}
+
+    def streamed_error(self, refusal: Refusal) -> bytes:
+        """An error inside a stream that has begun."""
+        return streamed_refusal(refusal)
+
+    def shape(self, asked: Asked, model: str, name: str, fingerprint: str) -> AnswerShape:  # noqa: ARG002 - the engine makes ids of its own
+        """The shape of an answer, its time and id included."""
+        return AnswerShape(
+            chat=asked.chat,
+            id=secrets.token_hex(16),
+            created=int(time.time()),
+            model=model,
+            fingerprint=fingerprint,
+            include_usage=asked.include_usage,
+        )

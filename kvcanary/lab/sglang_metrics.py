@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -20,7 +19,6 @@ from kvcanary.lab.worker import AnyWorker, Rank
 
 _PROCESS_BYTES: Final = 1 << 30
 _BYTES_PER_TOKEN: Final = 1 << 10
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class WorkerCollector(Collector):
@@ -169,10 +167,3 @@ class WorkerCollector(Collector):
             labels = [self._worker.role, streaming, self._scenario.model_name]
             counter.add_metric(labels, value)
         return counter
-
-
-def exposition(collector: WorkerCollector) -> bytes:
-    """The text that a scrape gets."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
-    return generate_latest(registry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +14,7 @@ from kvcanary.lab.chances import Chances, FaultKey
 from kvcanary.lab.clock import Clock
 from kvcanary.lab.job import Job
 from kvcanary.lab.pool import Pool
+from kvcanary.lab.room import Aborted, Room, Taker
 from kvcanary.lab.scenario import Scenario
 from kvcanary.lab.tokenizer import IntArray
 from kvcanary.lab.truth import Truth
@@ -47,9 +49,10 @@ class Sender:
     async def send(self, job: Job, complete: Callable[[], None]) -> None:
         """Copy the job's pages and call ``complete``, unless the request ends before."""
         room, page_tokens = job.room, self._pool.page_tokens
-        if room.decode_table is None:
+        await self._wait_for_decode(room)
+        if room.decode_table is None or room.taker is None:
             return
-        plan = self._plan(job, room.decode_table)
+        plan = self._plan(job, room.decode_table, room.taker)
         stride = max(1, self._scenario.prefill_chunk_tokens // page_tokens)
         late = self._strikes(FaultKey.LATE_WRITE, job)
         blind = False
@@ -69,14 +72,29 @@ class Sender:
         if not room.ended:
             complete()
 
-    def _plan(self, job: Job, targets: IntArray) -> _Plan:
-        sources, pool = job.table, job.decode.pool
+    async def _wait_for_decode(self, room: Room) -> None:
+        """Where decode pulls, keep the pages until it does; a request that it never asks for is given
+        up."""
+        if not self._scenario.pulls:
+            return
+        expiry = asyncio.ensure_future(self._clock.sleep(self._scenario.parked_seconds))
+        asked = asyncio.ensure_future(room.reserved.wait())
+        try:
+            await asyncio.wait((expiry, asked), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            expiry.cancel()
+            asked.cancel()
+        if not room.reserved.is_set():
+            room.end(Aborted())
+
+    def _plan(self, job: Job, targets: IntArray, decode: Taker) -> _Plan:
+        sources, pool = job.table, decode.pool
         before, self._sent_before = self._sent_before, sources
         if before is not None and self._strikes(FaultKey.OTHER_PAGES_SENT, job):
             shared = min(len(before), len(sources))
             sources = np.concatenate((before[:shared], sources[shared:]))
-        if job.decode.has_siblings and self._strikes(FaultKey.RANKS_CROSSED, job):
-            pool = job.decode.next_rank.pool
+        if decode.has_siblings and self._strikes(FaultKey.RANKS_CROSSED, job):
+            pool = decode.next_rank.pool
             targets = targets % pool.page_count
             for name in self._truth.holders(pool.witness, pool.in_use(targets)):
                 self._chances.reaches(FaultKey.RANKS_CROSSED, name)

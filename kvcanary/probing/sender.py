@@ -150,7 +150,7 @@ class Sender:
         before = await meter.read() if meter else None
         reply = await client.send(
             Request(
-                name=self.name_of(prompt.number),
+                name=self._new_name(prompt.number),
                 text=prompt,
                 max_tokens=letter.max_tokens,
                 user=f"kvcanary-tenant-{prompt.tenant.index}",
@@ -179,6 +179,11 @@ class Sender:
     def name_of(self, number: int) -> str:
         """``X-Request-Id``: finds the request in the deployment's own logs."""
         return f"kvc-{self.writer.run.number:07x}-{number:04d}"
+
+    def _new_name(self, number: int) -> str:
+        """The same for a first time; a repetition has its own, since vLLM makes its response ids of it."""
+        before = sum(exchange.number == number for exchange in self.exchanges)
+        return f"{self.name_of(number)}-{before + 1}" if before else self.name_of(number)
 
     def scale(self) -> Scale:
         """What has been planted so far."""

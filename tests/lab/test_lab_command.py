@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from kvcanary.cli.lab import lab, serve
-from kvcanary.lab import FreeListPolicy, Routing, habits
+from kvcanary.lab import Dialect, FreeListPolicy, Routing, habits
 
 COMMAND = (sys.executable, "-W", "error", "-c", "from kvcanary.cli.lab import lab; lab()", "serve")
 SMALL = ("--context", "4096")
@@ -120,4 +120,8 @@ def test_the_choices_of_the_command_line_are_those_of_the_lab() -> None:
         for option in serve.params
         if isinstance(option.type, click.Choice)
     }
-    assert choices == {"free_list": tuple(FreeListPolicy), "routing": tuple(Routing)}
+    assert choices == {
+        "free_list": tuple(FreeListPolicy),
+        "routing": tuple(Routing),
+        "dialect": tuple(Dialect),
+    }

@@ -1,4 +1,8 @@
-"""Bodies of ``/v1/chat/completions``, ``/v1/completions`` and ``/tokenize`` to typed requests."""
+"""Bodies of ``/v1/chat/completions``, ``/v1/completions`` and ``/tokenize`` to typed requests.
+
+Both dialects are read: SGLang and vLLM agree in all that the lab understands, and each router adds
+fields of its own by which the halves of a request find each other.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +24,22 @@ class BadBodyError(Exception):
     """A body that the API does not take. The message says why."""
 
 
+@dataclass(frozen=True)
+class Transfer:
+    """vLLM's ``kv_transfer_params``. ``keeps``: prefill shall keep the pages for a decode worker to
+    pull; ``name``: of what was kept, where this is that decode worker."""
+
+    keeps: bool
+    name: str | None
+
+
 @dataclass(frozen=True, eq=False)
 class Asked:
     """One generation request as the client wrote it. ``rank``: SGLang's ``routed_dp_rank``.
-    ``objection``: what prefill will have against it, whatever its length."""
+    ``objection``: what prefill will have against it, whatever its length.
+
+    ``bootstrap_room`` (SGLang) and ``transfer`` (vLLM) are the router's: the request is one half.
+    """
 
     chat: bool
     model: str
@@ -34,6 +50,8 @@ class Asked:
     cache_salt: str
     rank: int | None
     objection: Objection | None
+    bootstrap_room: int | None = None
+    transfer: Transfer | None = None
 
 
 def parse_generation(body: bytes, tokenizer: Tokenizer, *, chat: bool) -> Asked:
@@ -61,7 +79,24 @@ def parse_generation(body: bytes, tokenizer: Tokenizer, *, chat: bool) -> Asked:
         cache_salt=str(fields.get("cache_salt") or ""),
         rank=_rank(fields.get("routed_dp_rank")),
         objection=objection_to(fields),
+        bootstrap_room=_room(fields.get("bootstrap_room")),
+        transfer=_transfer(fields.get("kv_transfer_params")),
     )
+
+
+def _room(number: object) -> int | None:
+    if number is None or (type(number) is int and number >= 0):
+        return number
+    raise BadBodyError(f"bootstrap_room: a number is required, not {number!r:.40}")
+
+
+def _transfer(params: object) -> Transfer | None:
+    if params is None:
+        return None
+    if not isinstance(params, dict):
+        raise BadBodyError("kv_transfer_params: an object is required")
+    name = params.get("remote_request_id")
+    return Transfer(params.get("do_remote_decode") is True, name if isinstance(name, str) else None)
 
 
 def _may_think(fields: dict[str, Any]) -> bool:
