@@ -15,6 +15,7 @@ from kvcanary.lab.decode import DecodeRank
 from kvcanary.lab.lifecycle import fingerprint, next_version
 from kvcanary.lab.limits import (
     Refusal,
+    no_such_model,
     no_such_rank,
     output_over_context,
     over_context,
@@ -179,6 +180,13 @@ class Deployment:
         if prompt_tokens + output > context:
             return over_context_with_output(prompt_tokens, output, context)
         return None
+
+    def unknown_model(self, asked: str, by: str) -> Refusal | None:
+        """What vLLM says to a name that it does not serve; SGLang takes any."""
+        served = self.scenario.model_name
+        if self.scenario.dialect is Dialect.SGLANG or asked in ("", served):
+            return None
+        return no_such_model(asked, served, by)
 
     def worker_refusal(
         self, role: str, prompt_tokens: int, max_new_tokens: int | None, *, chat: bool

@@ -80,7 +80,7 @@ class FrontDoor:
         header = request.headers.get("x-data-parallel-rank")
         if header is not None:
             rank = int(header) if header.isdecimal() else -1
-        refusal = deployment.front_refusal(
+        refusal = deployment.unknown_model(asked.model, "prefill") or deployment.front_refusal(
             len(asked.prompt_ids), asked.sampling.max_new_tokens, chat=chat, rank=rank
         )
         if refusal is not None:

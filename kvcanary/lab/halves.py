@@ -216,10 +216,9 @@ class PulledHalf:
         return await answered(request, asked, room, shape, self.words, name)
 
     def _refusal(self, asked: Asked) -> Refusal | None:
-        served = self.deployment.scenario.model_name
-        if asked.model and asked.model != served:
-            message = f"The model `{asked.model:.100}` does not exist. Valid aliases: {served}."
-            return Refusal(message, self.worker.role, 404, "model")
+        unknown = self.deployment.unknown_model(asked.model, self.worker.role)
+        if unknown is not None:
+            return unknown
         keeps = asked.transfer == Transfer(keeps=True, name=None)
         if (self.worker.role == "prefill") != keeps:
             message = "the lab's workers answer through a prefill/decode router only"

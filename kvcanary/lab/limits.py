@@ -107,6 +107,12 @@ def over_pool(prompt_tokens: int, max_req_input_len: int, by: str) -> Refusal:
     )
 
 
+def no_such_model(asked: str, served: str, by: str) -> Refusal:
+    """vLLM looks at the name; SGLang takes any."""
+    message = f"The model `{asked:.100}` does not exist. Valid aliases: {served}."
+    return Refusal(message, by, 404, "model")
+
+
 def vllm_refusal(
     prompt_tokens: int, output_tokens: int | None, context: int, *, chat: bool, by: str
 ) -> Refusal | None:
