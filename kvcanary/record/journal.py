@@ -5,7 +5,9 @@ complete and is then renamed. ``load`` reads both.
 """
 
 import json
+import math
 import os
+import re
 import stat
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +20,8 @@ from kvcanary.record.base import Recorded
 from kvcanary.record.run import SCHEMA_VERSION, RunRecord
 
 PARTIAL = ".partial"
+MAX_DIGITS = 18
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _LISTS = {
     "exchange": "exchanges",
     "finding": "findings",
@@ -116,8 +120,10 @@ def load(path: Path) -> RunRecord:
     lists: dict[str, list[object]] = {name: [] for name in _LISTS.values()}
     for number, line in enumerate(lines, start=1):
         try:
-            entry = json.loads(line)
+            entry = json.loads(line, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
             kind, value = entry["kind"], entry["value"]
+            if _SURROGATE.search(line):  # half a character alone: nothing could be printed of it
+                json.dumps(entry, ensure_ascii=False).encode()
         except (ValueError, KeyError, TypeError, RecursionError):
             if number == len(lines) > 1:
                 break
@@ -139,6 +145,21 @@ def load(path: Path) -> RunRecord:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise ConfigError(f"{path} is not a valid run record: {place}: {first['msg']}.") from None
+
+
+def _whole(digits: str) -> int:
+    """No figure of ours is any larger. Raises ValueError."""
+    if len(digits) > MAX_DIGITS:
+        raise ValueError("too large")
+    return int(digits)
+
+
+def _finite(figure: str) -> float:
+    """Raises ValueError for what no journal writes: Infinity and NaN."""
+    value = float(figure)
+    if not math.isfinite(value):
+        raise ValueError("not finite")
+    return value
 
 
 def _version(info: object) -> object:

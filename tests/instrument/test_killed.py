@@ -65,7 +65,11 @@ def test_killed_in_the_middle_it_goes_on_to_its_verdict(
         earlier = load(partial)
         assert earlier.verdict is None
         assert earlier.exchanges
+        shown = kvcanary(tmp_path, "report", str(partial))
+        again = kvcanary(tmp_path, "replay", str(partial), "F1")
         ended, record = resumed(tmp_path, url, partial)
+    assert (shown.code, "The run did not finish" in shown.said) == (3, True)
+    assert (again.code, "has no finding `F1`" in again.said) == (2, True)
     assert ended == code
     assert record.info.run == earlier.info.run
     assert record.verdict
