@@ -128,7 +128,7 @@ def test_another_site_key_cannot_write_its_text_again(stub: Path, tmp_path: Path
         ),
         (
             (URL, "--model", "m", "--context", "4096", "--api", "completions"),
-            "API",
+            "--api",
         ),
     ],
 )
