@@ -186,19 +186,18 @@ def _holds(outer: ErrorDetails, inner: ErrorDetails) -> bool:
 def _told(
     path: Path, detail: ErrorDetails, places: dict[Path_, _Place], model: type[BaseModel]
 ) -> str:
-    location = tuple(part for part in detail["loc"] if _is_in(part, detail["loc"], places))
+    location = _in_file(detail["loc"], places)
     place = _nearest_place(location, places)
     name = ".".join(map(str, location)) or "the file"
     return f"{path}:{place.line}:{place.column}: {name}: {_message(detail, model)}"
 
 
-def _is_in(part: int | str, location: Path_, places: dict[Path_, _Place]) -> bool:
+def _in_file(location: Path_, places: dict[Path_, _Place]) -> Path_:
     """Pydantic names the branch of a union in the location; a file does not."""
-    at = location.index(part)
-    before = location[:at]
-    while before and before not in places:
-        before = before[:-1]
-    return (*before, part) in places or at == len(location) - 1
+    found: Path_ = ()
+    for part in location[:-1]:
+        found = (*found, part) if (*found, part) in places else found
+    return (*found, *location[-1:])
 
 
 def _nearest_place(location: Path_, places: dict[Path_, _Place]) -> _Place:

@@ -1,5 +1,6 @@
 """Probes and suites as data: whatever is wrong in a file is said with its place."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcanary.errors import ConfigError
-from kvcanary.probing.grammar import load_probe, load_suite, shipped
+from kvcanary.probing.grammar import Abort, Together, Wait, load_probe, load_suite, shipped
+from kvcanary.probing.mechanisms import Mechanism
 
 PROBE = """\
 id: mine
@@ -104,3 +106,89 @@ def test_any_text_is_a_config_error(tmp_path_factory: pytest.TempPathFactory, te
     path.write_text(text, "utf-8", "surrogatepass")
     with pytest.raises(ConfigError):
         load_probe(str(path))
+
+
+STEPS = """\
+id: mine
+title: A probe
+mechanism: [freed-too-early]
+why: because
+blind_to: much
+needs: [streaming]
+steps:
+  - do: abort
+    group: after
+    tokens: reach / 4
+    at: [0.5, first token]
+  - do: wait
+    seconds: 2
+    until: idle
+  - do: together
+    steps:
+      - do: read
+        group: one
+        tokens: reach / 8
+        expect: answered
+      - do: abort
+        group: other
+        tokens: reach / 8
+        at: [prefill]
+"""
+
+
+def test_every_kind_of_step_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(STEPS)
+    probe = load_probe(str(path))
+    assert probe.groups == ("after", "one", "other")
+    abort, wait, together = probe.steps
+    assert isinstance(abort, Abort)
+    assert abort.at == (0.5, "first token")
+    assert isinstance(wait, Wait)
+    assert (wait.seconds, wait.until) == (2, "idle")
+    assert isinstance(together, Together)
+    assert isinstance(together.steps[1], Abort)
+    assert together.steps[1].at == (0.5,), "`prefill` is half way"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("freed-too-early", "freed-to-early", ("3:13", "did you mean `freed-too-early`?")),
+        ("[freed-too-early]", "[]", ("3:1", "at least one is needed")),
+        ("[streaming]", "[steaming]", ("6:9", "did you mean `streaming`?")),
+        ("expect: answered", "expect: anserwed", ("20:9", "did you mean `answered`?")),
+        ("first token]", "frist token]", ("11:15", "did you mean `first token`?")),
+        ("at: [0.5", "at: [0", ("11:10", "above 0")),
+        ("at: [0.5", "at: [2.5", ("11:10", "up to 2")),
+        ("at: [0.5", "at: [.nan", ("11:10", "above 0")),
+        ("at: [0.5, first token]", "at: []", ("11:5", "at least one is needed")),
+        ("until: idle", "until: ilde", ("14:5", "did you mean `idle`?")),
+        ("seconds: 2", "seconds: .inf", ("13:5", "seconds")),
+        ("seconds: 2", "seconds: -1", ("13:5", "seconds")),
+        ("group: other", "group: one", ("one", "steps that differ")),
+        ("group: other", "group: dropped", ("22:9", "every run has")),
+        ("do: together", "do: togehter", ("did you mean `together`?",)),
+    ],
+)
+def test_what_is_wrong_with_a_step_is_said_with_its_place(
+    old: str, new: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    said = complaint(tmp_path, STEPS.replace(old, new, 1))
+    for word in words:
+        assert word in said, said
+
+
+@pytest.mark.parametrize(
+    ("load", "name", "nearest"),
+    [(load_probe, "oversise", "oversize"), (load_suite, "pre-deploy", "predeploy")],
+)
+def test_an_unknown_id_has_a_nearest_name(
+    load: Callable[[str], object], name: str, nearest: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"did you mean `{nearest}`"):
+        load(name)
+
+
+def test_every_mechanism_has_its_line() -> None:
+    assert all(len(mechanism.meaning) > 20 for mechanism in Mechanism)
