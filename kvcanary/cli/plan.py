@@ -53,6 +53,7 @@ def plan(connection: Connection, choices: Choices, offline: bool) -> int:
 def _offline(connection: Connection, choices: Choices) -> "PlanNote":
     from kvcanary.deployment.facts import Facts
     from kvcanary.probing.buying import Budget, buy, plan_note, tokens_allowed
+    from kvcanary.probing.calibrate import RETRIES
     from kvcanary.probing.grammar import load_probes, load_suite
     from kvcanary.probing.overhead import after, decoy_tokens, estimated
     from kvcanary.probing.plan import make_plan
@@ -79,7 +80,7 @@ def _offline(connection: Connection, choices: Choices) -> "PlanNote":
         bound=suite.bound,
     )
     before = estimated(ASSUMED, context)
-    plan = buy(wanted, budget, ASSUMED, before.prompt_tokens + decoy_tokens(ASSUMED))
+    plan = buy(wanted, budget, ASSUMED, before.prompt_tokens + RETRIES * decoy_tokens(ASSUMED))
     overhead = (before, *after(plan, ASSUMED, pairs=0, limit_known=False))
     return plan_note(plan, ASSUMED, budget, overhead)
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from kvcanary.detect import foreign, ownership
 from kvcanary.probing.backoff import Backoff
-from kvcanary.probing.buying import NO_LIMIT, Budget
+from kvcanary.probing.buying import NO_LIMIT, Budget, at_most
 from kvcanary.probing.client import Client
 from kvcanary.probing.deadlines import deadline_seconds
-from kvcanary.probing.plan import Planned
+from kvcanary.probing.plan import Plan, Planned
 from kvcanary.probing.sender import Letter, Sender
 from kvcanary.probing.sizing import Calibration, TooShort
 from kvcanary.probing.stopped import Stopped
@@ -52,6 +52,8 @@ class Courier:
         """Sent and not among the exchanges: simulated leaks."""
         self.kept_tokens = 0
         """Set aside for the decoys at the end."""
+        self._promised: dict[int, int] = {}
+        """At most so many tokens for each request of the plan that is not over."""
         self.queued: tuple[int, ...] = ()
         """Lengths of the prompts that may be computed at the same time as the next ones."""
         self.enough = asyncio.Event()
@@ -69,7 +71,14 @@ class Courier:
             return True
         spent = self.besides_tokens + sum(e.length_tokens for e in self.exchanges)
         margin = self.calibration.uncertainty(tokens) if self.calibration else 0
-        return spent + tokens + margin + self.kept_tokens <= self.most_tokens
+        kept = self.kept_tokens + sum(self._promised.values())
+        return spent + tokens + margin + kept <= self.most_tokens
+
+    def promise(self, plan: Plan) -> None:
+        """Set aside what the plan will send."""
+        calibration = self.calibration
+        if calibration:
+            self._promised = {e.number: at_most(e.tokens, calibration) for e in plan.exchanges}
 
     async def room(self) -> None:
         """Wait while others need the pool; the run ends when that takes too long."""
@@ -102,6 +111,19 @@ class Courier:
         None where it was not sent: no room for a canary prompt, or the run ends. ``release``: where it is not
         given, the run's own end lets go of it.
         """
+        try:
+            return await self._sent(planned, client, on_first_token, release, meter)
+        finally:
+            self._promised.pop(planned.number, None)
+
+    async def _sent(
+        self,
+        planned: Planned,
+        client: Client | None,
+        on_first_token: Callable[[], None] | None,
+        release: asyncio.Event | None,
+        meter: Meter | None,
+    ) -> Exchange | None:
         assert self.calibration is not None  # noqa: S101 - nothing is planned before it
         try:
             shape = planned.shape or self.calibration.shape(planned.tokens)

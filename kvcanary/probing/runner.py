@@ -98,7 +98,7 @@ class Runner:
         if self._backoff and (untold := await self._backoff.untold()):
             wanted = replace(wanted, skipped=(*wanted.skipped, untold))
         before = spent(self._sender.exchanges, self._simulations)
-        besides = before.prompt_tokens + decoy_tokens(calibration)
+        besides = before.prompt_tokens + RETRIES * decoy_tokens(calibration)
         plan = buy(wanted, self._budget, calibration, besides)
         first = min((e.number for e in wanted.exchanges), default=0)
         overhead = (
@@ -155,9 +155,8 @@ class Runner:
         self._sender.restore(record)
         made = self._wanted(record.calibration, record.plan.first_number)
         before = record.plan.overhead[0].prompt_tokens if record.plan.overhead else 0
-        plan = buy(
-            made, self._budget, record.calibration, before + decoy_tokens(record.calibration)
-        )
+        besides = before + RETRIES * decoy_tokens(record.calibration)
+        plan = buy(made, self._budget, record.calibration, besides)
         self._keep_to(record.plan.most_prompt_tokens, record.calibration)
         numbers += [e.number for e in made.exchanges]
         self._numbers = count(max(numbers) + UNRECORDED)
@@ -260,6 +259,7 @@ class Runner:
         )
 
     async def _send_stages(self, plan: Plan) -> None:
+        self._courier.promise(plan)
         for stages in self._up_to_proof(plan):
             await self._stages.send(stages)
             if self._limits.stop_when_proven:

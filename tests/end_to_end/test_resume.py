@@ -4,16 +4,20 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from kvcanary.canary.prompt import RunIdentity
 from kvcanary.canary.sitekey import SiteKey
 from kvcanary.deployment.target import Target
+from kvcanary.errors import UsageError
 from kvcanary.lab import Lab, scenario_named
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.events import Silence
 from kvcanary.record.exchange import Exchange, Purpose
 from kvcanary.record.journal import PARTIAL, load
-from kvcanary.run import Options, run_check
+from kvcanary.run import Options, _same_run, run_check
 from kvcanary.verdict.claims import ExitCode
+from tests.builders import info
 
 CONTEXT = 8_192
 SITE_KEY = SiteKey(bytes(range(32)))
@@ -66,3 +70,32 @@ def test_a_cut_off_healthy_run_goes_on_to_a_pass(tmp_path: Path) -> None:
 
 def test_a_cut_off_sick_run_goes_on_to_its_violation(tmp_path: Path) -> None:
     asyncio.run(_cut_off_and_resumed("glm-5.3", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("target", "http://elsewhere/v1", "target"),
+        ("model", "another", "model"),
+        ("suite", "smoke", "suite"),
+        ("probes", ("short",), "probes short"),
+        ("api", "completions", "--api"),
+        ("stream", False, "--stream"),
+        ("context_tokens", 4_096, "--context"),
+        ("concurrency", 9, "--concurrency"),
+        ("deadline_seconds", 9.0, "--deadline"),
+        ("budget_tokens", 9, "--tokens"),
+        ("budget_seconds", 9.0, "--minutes"),
+        ("tokens_per_minute", 9, "--tpm"),
+        ("contact", "somebody", "--contact"),
+        ("tenants", ("one",), "tenants"),
+        ("requires", ("capacity",), "required claims capacity, not none"),
+        ("bound", 0.5, "bound"),
+        ("grammar", "0123456789ab", "have been edited"),
+    ],
+)
+def test_two_parts_that_differ_are_no_run(field: str, value: object, said: str) -> None:
+    now = info(probes=("oversize",), grammar="ba9876543210")
+    _same_run(now, now)
+    with pytest.raises(UsageError, match=said):
+        _same_run(now.model_copy(update={field: value}), now)
