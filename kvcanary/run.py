@@ -30,7 +30,7 @@ from kvcanary.deployment.lock import only_run
 from kvcanary.deployment.survey import facts_of
 from kvcanary.deployment.target import Target
 from kvcanary.engines import openai
-from kvcanary.errors import KvcanaryError, UsageError
+from kvcanary.errors import KvcanaryError, Unauthorized, UsageError
 from kvcanary.places import state_folder
 from kvcanary.probing.backoff import Backoff
 from kvcanary.probing.buying import NO_LIMIT, Budget
@@ -41,6 +41,7 @@ from kvcanary.probing.events import Listener, Silence
 from kvcanary.probing.grammar import Probe, Suite, fingerprint, load_probes, load_suite
 from kvcanary.probing.identities import Identities
 from kvcanary.probing.known import know
+from kvcanary.probing.outcome import Reason
 from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.roles import MAX_VICTIMS, TENANTS
 from kvcanary.probing.runner import Runner
@@ -223,6 +224,7 @@ SAME = {
     "tokens_per_minute": "--tpm",
     "contact": "--contact",
     "tenants": "tenants",
+    "separation": "identities of tenants",
     "requires": "required claims",
     "bound": "bound",
 }
@@ -257,6 +259,7 @@ async def _send_all(
     journal = sender.journal
     try:
         sender.served = await _served(sender.client, options)
+        await _keys_are_accepted(sender.client, target, options)
         async with GpuWatch(sender.client, target.gpus, target.prometheus) as gpus:
             await _send_and_watch(sender, suite, probes, target, options, gpus)
     except Stopped as stopped:
@@ -347,6 +350,21 @@ async def _served(client: Client, options: Options) -> tuple[openai.Model, ...] 
     """What is served here: an answer that names another one of these is no alias of the model asked for."""
     listing = await model_list(client, min(METADATA_SECONDS, options.deadline_seconds))
     return openai.models(listing.value) or None
+
+
+async def _keys_are_accepted(client: Client, target: Target, options: Options) -> None:
+    """Raises Unauthorized for a tenant whose key opens nothing: its requests would only be refused."""
+    url = f"{client.endpoint.base_url}/models"
+    seconds = min(METADATA_SECONDS, options.deadline_seconds)
+    for number, identity in enumerate(target.identities, start=1):
+        reply = await client.get_json(
+            url, with_key=True, identity=identity, deadline_seconds=seconds
+        )
+        if reply.reason is Reason.UNAUTHORIZED:
+            raise Unauthorized(
+                f"GET {url} as tenant {number} of the deployment file: the credentials were refused. Check "
+                "that tenant's key and headers."
+            )
 
 
 async def _discover(sender: Sender, target: Target, options: Options, gpus: GpuWatch) -> Facts:

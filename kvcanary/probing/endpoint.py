@@ -381,7 +381,10 @@ def body_of(endpoint: Endpoint, request: Request) -> Body:
     for name, text in endpoint.fields:
         fields.setdefault(name, json.loads(text))
     for name, value in request.extra:
-        fields.setdefault(name, dict(value) if isinstance(value, tuple) else value)
+        given, ours = fields.get(name, {}), dict(value) if isinstance(value, tuple) else value
+        # an object of the user's, such as chat_template_kwargs, is added to; of two others his is sent
+        merged = isinstance(given, dict) and isinstance(ours, dict)
+        fields[name] = {**given, **ours} if merged else fields.get(name, ours)  # type: ignore[dict-item]
     if endpoint.api is Api.CHAT:
         fields["messages"] = [{"role": "user", "content": placeholder}]
     else:

@@ -53,6 +53,7 @@ class Reason(StrEnum):
     IDLE_RESET = "idle_reset"  # closed or reset before any byte of a response
     RATE_LIMITED = "rate_limited"
     OVERLOADED = "overloaded"  # 503, 529
+    HTTP_407 = "http_407"  # a proxy wants to know who asks
     HTTP_408 = "http_408"
     HTTP_413 = "http_413"
     HTTP_502 = "http_502"
@@ -234,6 +235,7 @@ def _by_ending(seen: Seen) -> Judgement | None:
 
 
 _NOT_REACHED_STATUSES = {
+    407: Reason.HTTP_407,
     408: Reason.HTTP_408,
     413: Reason.HTTP_413,
     429: Reason.RATE_LIMITED,

@@ -16,6 +16,13 @@ T = TypeVar("T")
 PAYLOADS = Path(__file__).parent / "payloads"
 
 
+def json_object(body: bytes) -> dict[str, Any]:
+    """The JSON object that a body is."""
+    value = json.loads(body)
+    assert isinstance(value, dict)
+    return value
+
+
 @dataclass
 class Call:
     """One request as it arrived, and the wire it came on."""
@@ -30,9 +37,7 @@ class Call:
     @property
     def fields(self) -> dict[str, Any]:
         """The JSON body."""
-        value = json.loads(self.body)
-        assert isinstance(value, dict)
-        return value
+        return json_object(self.body)
 
     async def say(self, data: bytes) -> None:
         """Send bytes as they are."""

@@ -25,7 +25,7 @@ from kvcanary.probing.client.transport import (
     http_client,
     transport_reason,
 )
-from kvcanary.probing.endpoint import Endpoint, Request, normalised_url
+from kvcanary.probing.endpoint import ANYBODY, Endpoint, Identity, Request, normalised_url
 from kvcanary.probing.outcome import Ending, Reason, Reply
 from kvcanary.probing.tracebacks import Unseen
 
@@ -116,16 +116,19 @@ class Client:
         deadline_seconds: float = 5.0,
         max_bytes: int = 4_000_000,
         with_key: bool,
+        identity: Identity = ANYBODY,
     ) -> JsonReply:
         """Fetch a metadata document, within a deadline and a size.
 
         Args:
             with_key: send the endpoint's key and extra headers. Only for the endpoint itself and
                 for URLs that the user listed or trusts.
+            identity: whose key and headers, where they are not the endpoint's own.
 
         A URL that is none, as a server's list of workers may hold, gives a reason and no error.
         """
-        got = await self._get(url, "application/json", deadline_seconds, max_bytes, with_key)
+        auth = EndpointAuth(self.endpoint, identity) if with_key else None
+        got = await self._get(url, "application/json", deadline_seconds, max_bytes, auth)
         if got.reason is not None:
             return JsonReply(got.status, reason=got.reason)
         try:
@@ -142,17 +145,22 @@ class Client:
         with_key: bool,
     ) -> TextReply:
         """Fetch a plain text, such as a server's metrics; as `get_json` otherwise."""
-        got = await self._get(url, "text/plain", deadline_seconds, max_bytes, with_key)
+        auth = self._auth if with_key else None
+        got = await self._get(url, "text/plain", deadline_seconds, max_bytes, auth)
         if got.reason is None and got.is_html:
             return TextReply(got.status, reason=Reason.HTML)
         text = got.body.decode("utf-8", "replace") if got.reason is None else None
         return TextReply(got.status, text, got.reason)
 
     async def _get(
-        self, url: str, accept: str, deadline_seconds: float, max_bytes: int, with_key: bool
+        self,
+        url: str,
+        accept: str,
+        deadline_seconds: float,
+        max_bytes: int,
+        auth: EndpointAuth | None,
     ) -> Document:
         path, _, query = url.partition("?")  # a query is ours here: /v1/loads?include=core
-        auth = self._auth if with_key else None
         with Unseen():
             try:
                 url = normalised_url(path) + (f"?{query}" if query else "")
