@@ -120,9 +120,9 @@ class Sender:
 
     def _write(self, job: Job, plan: _Plan, start: int, stop: int, fault: FaultKey) -> None:
         """Copy one stripe. ``fault``: what it is if the request has ended meanwhile."""
-        targets = plan.targets[start:stop]
-        sources, sent = plan.sources[start:stop][: len(targets)], plan.sent[start:stop]
-        sent = sent[: len(targets)]
+        sources, sent = plan.sources[start:stop], plan.sent[start:stop]
+        targets = plan.targets[start:stop][: len(sources)]  # decode may have reserved more, or less
+        sources, sent = sources[: len(targets)], sent[: len(targets)]
         if not sent.any():
             return
         if job.room.ended:
