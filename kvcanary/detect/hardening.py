@@ -10,13 +10,9 @@ _WHY = {
     SwitchName.DEFERRED_RELEASE: "pages are not handed out again before their last reader is done",
     SwitchName.CACHE_SALT: "one tenant's cached prefix is not another's",
     SwitchName.NO_AUTO_TRUNCATE: "a prompt that is too long is refused, not cut and answered",
-    SwitchName.POOL_CHECK: "the engine does not start with a pool below its context limit",
+    SwitchName.POOL_CHECK: "the engine does not start with a pool below its context limit; where it does, run "
+    "`kvcanary capacity` before it takes traffic",
 }
-
-_INSTEAD = {
-    SwitchName.POOL_CHECK: "no such switch in this engine: run `kvcanary capacity` before it takes traffic"
-}
-"""What to do where the engine has no such switch."""
 
 
 def advice(facts: Facts) -> tuple[Advice, ...]:
@@ -24,9 +20,8 @@ def advice(facts: Facts) -> tuple[Advice, ...]:
     alike: dict[tuple[SwitchName, bool | None, str], list[str]] = defaultdict(list)
     for name, worker in zip(facts.names, facts.workers, strict=True):
         for switch in worker.switches:
-            flag = switch.flag or _INSTEAD.get(switch.name, "")
-            if switch.on is False or (switch.on is None and flag):
-                alike[switch.name, switch.on, flag].append(name)
+            if switch.on is False or (switch.on is None and switch.flag):
+                alike[switch.name, switch.on, switch.flag].append(name)
     found = [
         Advice(
             switch=switch.value,

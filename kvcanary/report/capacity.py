@@ -157,7 +157,7 @@ def _advice(advice: Sequence[Advice]) -> Iterator[RenderableType]:
     yield Text("\nHardening (advice, fails nothing)", "bold")
     for one in advice:
         state = "off" if one.on is False else "cannot be seen"
-        set_it = f": {one.flag}" if one.flag else ""
+        set_it = f": {one.flag}" if one.flag else " (this engine has no such switch)"
         yield Text(f"  {one.switch} {state} on {_listed(one.workers)}{set_it}")
         yield Text(f"    {one.why}", "dim")
 

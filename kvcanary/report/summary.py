@@ -113,8 +113,8 @@ def _capacity(facts: Facts) -> Iterator[RenderableType]:
 
 
 def _hardening(advice: Sequence[Advice]) -> Iterator[RenderableType]:
-    """In one line what is known to be off; the rest is for `kvcanary capacity`."""
-    off = [f"{a.switch} ({a.flag})" if a.flag else a.switch for a in advice if a.on is False]
+    """In one line what is off and can be set; the rest is for `kvcanary capacity`."""
+    off = [f"{a.switch} ({a.flag})" for a in advice if a.on is False and a.flag]
     if off:
         yield Text(f"  advice: safety switches are off: {', '.join(off)}", "dim")
 
