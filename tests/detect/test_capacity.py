@@ -63,6 +63,11 @@ def test_one_short_rank_is_a_short_worker(short: int) -> None:
     assert verdicts == [Status.FAIL if n == short else Status.PASS for n in range(3)]
 
 
+def test_a_worker_with_one_rank_is_not_told_apart_from_it() -> None:
+    (held,) = capacity.holdings(unified(ranks=(Rank(rank=0, pool_tokens=100_000),)))
+    assert held.rank is None
+
+
 def test_a_rank_that_does_not_tell_makes_the_whole_unknown() -> None:
     ranks = (Rank(rank=0, pool_tokens=100_000), Rank(rank=1))
     deployment = unified(100_000, ranks=ranks)
@@ -219,6 +224,13 @@ def test_a_window_is_seen_beside_workers_that_tell_nothing() -> None:
     assert deployment.danger_window.first_tokens == 49_994
 
 
+def test_one_short_replica_makes_a_window_beside_one_that_is_not() -> None:
+    deployment = facts(worker(Role.PREFILL), worker(Role.PREFILL, limit=60_000), worker(Role.DECODE))
+    assert "60,001 to 65,529" in only(deployment, "capacity/danger-window").title
+    assert deployment.danger_window
+    assert deployment.danger_window.first_tokens == 60_001
+
+
 def test_a_window_beyond_the_promise_is_a_warning() -> None:
     deployment = sound(prefill=50_000, context=40_000)
     found = only(deployment, "capacity/window-beyond-promise")
@@ -311,7 +323,10 @@ def test_refusals_that_the_promise_has_room_for() -> None:
 
 
 def test_advice_is_never_a_finding_and_what_is_off_comes_first() -> None:
-    unseen = switched(SwitchName.DEFERRED_RELEASE, None)["switches"]
+    unseen = (
+        *switched(SwitchName.DEFERRED_RELEASE, None)["switches"],
+        *switched(SwitchName.CACHE_SALT, None, flag="")["switches"],  # and no way to see or set it
+    )
     off = switched(SwitchName.KV_CHECKSUM, on=False)["switches"]
     on = switched(SwitchName.POOL_CHECK, on=True)["switches"]
     deployment = facts(
