@@ -225,7 +225,9 @@ def test_a_window_is_seen_beside_workers_that_tell_nothing() -> None:
 
 
 def test_one_short_replica_makes_a_window_beside_one_that_is_not() -> None:
-    deployment = facts(worker(Role.PREFILL), worker(Role.PREFILL, limit=60_000), worker(Role.DECODE))
+    deployment = facts(
+        worker(Role.PREFILL), worker(Role.PREFILL, limit=60_000), worker(Role.DECODE)
+    )
     assert "60,001 to 65,529" in only(deployment, "capacity/danger-window").title
     assert deployment.danger_window
     assert deployment.danger_window.first_tokens == 60_001
