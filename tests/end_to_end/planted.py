@@ -81,9 +81,12 @@ def prompt_of(call: Call) -> str:
 
 
 def label_asked_for(call: Call) -> str:
-    """The label in the prompt's last sentence but one, which an honest model would repeat."""
-    words = prompt_of(call).split()
-    return str(next(word for word in reversed(words) if word.startswith("KVC-")))
+    """The label that the prompt asks for, as an honest model repeats it; the last code where it asks for none."""
+    text = prompt_of(call)
+    before, _, lead = text.rpartition("Answer: ")
+    at = before.rfind(f"{lead} KVC-") if lead else -1
+    codes = [word for word in text[max(0, at) :].split() if word.startswith("KVC-")]
+    return codes[0] if at >= 0 else codes[-1]
 
 
 class Everywhere:
