@@ -16,7 +16,7 @@ from kvcanary.engines.documents import Documents
 from kvcanary.engines.fingerprint import fingerprint
 from kvcanary.errors import Unauthorized, Unreachable
 from kvcanary.probing.client import Client, JsonReply
-from kvcanary.probing.endpoint import Endpoint
+from kvcanary.probing.endpoint import UNNAMED, Endpoint
 from kvcanary.probing.outcome import Reason
 from kvcanary.probing.tracebacks import Unseen
 from kvcanary.telemetry.prometheus import Prometheus
@@ -255,7 +255,7 @@ class _Scene:
             why = f" ({answers.why})." if unknown or not remedy else f": {remedy}."
             notes.append(f"The {worker.role} worker {worker.url} did not tell its capacity{why}")
         names = _names(catalogue.described("", answers.documents), answers.documents)
-        if names and self.endpoint.model not in names:
+        if names and self.endpoint.model not in (UNNAMED, *names):
             notes.append(
                 f"The {worker.role} worker {worker.url} does not say that it serves {self.endpoint.model}."
             )

@@ -243,7 +243,9 @@ def _no_room(facts: Facts) -> Finding | None:
     lines, worst = [], None
     lacking = []
     for pool in pools(facts):
-        need = _longest_accepted(pool, context, facts.output_tokens)
+        # a prefill worker never holds the output
+        output = None if pool.worker.role is Role.PREFILL else facts.output_tokens
+        need = _longest_accepted(pool, context, output)
         usable = pool.usable_tokens
         if usable is None or need is None or need[1] <= usable:
             continue

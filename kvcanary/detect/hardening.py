@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from kvcanary.deployment.facts import Facts, SwitchName
+from kvcanary.deployment.facts import Facts, Role, SwitchName
 from kvcanary.verdict.claims import Advice
 
 _WHY = {
@@ -14,12 +14,17 @@ _WHY = {
     "`kvcanary capacity` before it takes traffic",
 }
 
+_BETWEEN_ROLES = frozenset({SwitchName.KV_CHECKSUM})
+"""Where one worker does both, nothing is sent that could be verified."""
+
 
 def advice(facts: Facts) -> tuple[Advice, ...]:
     """One for each switch and way to set it, those that are known to be off first."""
     alike: dict[tuple[SwitchName, bool | None, str], list[str]] = defaultdict(list)
     for name, worker in zip(facts.names, facts.workers, strict=True):
         for switch in worker.switches:
+            if switch.name in _BETWEEN_ROLES and worker.role is Role.UNIFIED:
+                continue
             if switch.on is False or (switch.on is None and switch.flag):
                 alike[switch.name, switch.on, switch.flag].append(name)
     found = [

@@ -183,7 +183,7 @@ def _windows(facts: Facts) -> Iterator[Finding]:
                 f"danger window: prompts of {window.first_tokens:,} to {last:,} tokens are refused by "
                 f"{refuser} and taken by {taker}",
                 lines,
-                remedies.same_limit(taking.engine, window.first_tokens - 1, refuser),
+                remedies.same_limit(refusing, window.first_tokens - 1),
                 (refusing, taking),
             )
         else:
@@ -193,7 +193,7 @@ def _windows(facts: Facts) -> Iterator[Finding]:
                 f"{window.last_tokens:,} are refused by {refuser} and taken by {taker}",
                 lines,
                 f"Keep prompts of more than {context:,} tokens out at the front door. "
-                + remedies.same_limit(taking.engine, window.first_tokens - 1, refuser),
+                + remedies.same_limit(refusing, window.first_tokens - 1),
                 (refusing, taking),
                 warns=True,
             )

@@ -3,11 +3,16 @@
 import math
 from collections.abc import Sequence
 
-from kvcanary.deployment.facts import Gpu, Role, Worker
+from kvcanary.deployment.facts import Gpu, Worker
 
 GIB = 1 << 30
 FRACTION_STEP = 0.001
 """Memory fractions are told to so many parts, rounded up."""
+_KEPT = {"sglang": 7}
+"""Tokens that an engine keeps of its context length or pool beside the longest prompt; else one of output.
+
+SGLang: ``max_req_input_len = min(context - 1, pool - 1) - 5``, refused from there on.
+"""
 LARGEST_FRACTION = 0.98
 """Beyond this nothing is left for activations: no remedy."""
 
@@ -46,8 +51,9 @@ def fit_or_grow(worker: Worker, pool: int, context: int, gpus: Sequence[Gpu]) ->
 
 
 def _accepted(worker: Worker, pool: int) -> str:
-    """SGLang: ``max_req_input_len = min(context - 1, pool - 1) - 5``, refused from there on."""
-    return f" (prompts up to {pool - 7:,} are accepted then)" if worker.engine == "sglang" else ""
+    """What the engine keeps for itself, where that is known."""
+    kept = _KEPT.get(worker.engine)
+    return f" (prompts up to {pool - kept:,} are accepted then)" if kept else ""
 
 
 def _growth(worker: Worker, context: int, missing: int, gpus: Sequence[Gpu]) -> str:
@@ -96,10 +102,12 @@ def slots(count: int, each: int, pool: int) -> str:
     )
 
 
-def same_limit(engine: str, limit: int, refuser: Role) -> str:
+def same_limit(refusing: Worker, limit: int) -> str:
     """For roles with different limits: the largest prompt that both take, and how to make them agree."""
-    context = limit + 7 if engine == "sglang" else limit
+    context, kept = refusing.context_tokens, _KEPT.get(refusing.engine, 1)
+    if context is None or context - limit > kept:  # its pool sets the limit, not its context length
+        context = limit + kept
     return (
-        f"Give both roles one limit: {context_flag(engine, context)} on every worker (what {refuser} can "
-        f"hold), and refuse prompts of more than {limit:,} tokens at the front door."
+        f"Give both roles one limit: {context_flag(refusing.engine, context)} on every worker (what "
+        f"{refusing.role} can hold), and refuse prompts of more than {limit:,} tokens at the front door."
     )

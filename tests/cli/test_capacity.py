@@ -331,6 +331,7 @@ def test_several_models_keep_nobody_from_asking(tmp_path: Path) -> None:
     ended = run(exchange())
     assert ended.code == 3
     assert "the promised context limit is unknown. Give it with --context" in ended.said
+    assert "serves ?" not in ended.said
 
 
 # advisories

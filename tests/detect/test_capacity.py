@@ -140,6 +140,8 @@ def test_prompts_that_are_accepted_and_whose_output_is_clipped() -> None:
     assert "Promise 50,048 tokens and prompts of at most 45,952" in found.remedy
     assert capacity.findings(unified(65_536, output_tokens=4_096)) == ()
     assert rules(unified(50_048)) == ["capacity/pool-below-context"], "no output is promised"
+    split = sound(prefill=50_048, decode=50_048, output_tokens=4_096)
+    assert only(split, "capacity/no-room-for-output").workers == ("http://decode:30000",)
 
 
 @given(
@@ -213,6 +215,14 @@ def test_a_window_needs_no_short_pool_and_has_two_directions(refuser: Role, take
     assert f"60,001 to 65,529 tokens are refused by {refuser} and taken by {taker}" in found.title
     assert "refuse prompts of more than 60,000 tokens at the front door" in found.remedy
     assert "--context-length 60007" in found.remedy, "SGLang accepts seven tokens less"
+
+
+def test_what_both_roles_are_to_be_given_is_the_context_of_the_smaller() -> None:
+    """vLLM: the longest prompt is ``max_model_len`` less one."""
+    short = worker(Role.PREFILL, context=40_000, limit=39_999, engine="vllm")
+    deployment = facts(short, worker(Role.DECODE, limit=65_535, engine="vllm"))
+    found = only(deployment, "capacity/danger-window")
+    assert "--max-model-len 40000 on every worker" in found.remedy
 
 
 def test_a_window_is_seen_beside_workers_that_tell_nothing() -> None:
@@ -340,6 +350,7 @@ def test_advice_is_never_a_finding_and_what_is_off_comes_first() -> None:
         ("deferred-release", None, ("P1",)),
     ]
     assert all(a.why for a in hardening.advice(deployment))
+    assert hardening.advice(facts(worker(Role.UNIFIED, switches=off))) == (), "nothing is sent"
 
 
 @given(st.lists(st.tuples(st.sampled_from(Role), st.none() | st.integers(0, 200_000)), max_size=6))
