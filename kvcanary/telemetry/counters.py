@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvcanary.engines.counters import DIALECTS, Counted, Dialect, dialect_of
+from kvcanary.engines.documents import STARTED, started_at
 from kvcanary.engines.exposition import Exposition, Malformed, Sample, parse
 from kvcanary.engines.gauges import Level
 from kvcanary.engines.levels import WANTED as LEVELS
 from kvcanary.engines.levels import levels_in
 from kvcanary.probing.client import Client
 
-STARTED = "process_start_time_seconds"
 MAX_COUNT = float(1 << 53)
 """Beyond it a float skips whole numbers, and a difference would be none."""
 _WANTED = frozenset({STARTED}).union(*(dialect.metrics for dialect in DIALECTS), LEVELS)
@@ -134,7 +134,7 @@ def counters_in(url: str, text: str) -> WorkerCounters | None:
     if dialect is None:
         return None
     ranks, whole = _rows(page, dialect)
-    return WorkerCounters(url, _started(page), ranks, whole, levels_in(page))
+    return WorkerCounters(url, started_at(page), ranks, whole, levels_in(page))
 
 
 def moved(before: WorkerCounters, after: WorkerCounters) -> WorkerMoves | None:
@@ -237,10 +237,3 @@ def _rank(sample: Sample, dialect: Dialect) -> int | None:
 
 def _number(label: str | None) -> int | None:
     return int(label) if label is not None and re.fullmatch("[0-9]{1,6}", label) else None
-
-
-def _started(page: Exposition) -> float | None:
-    """None also when several processes tell different times: there is no one start."""
-    times = {sample.value for sample in page.named(STARTED)}
-    time = times.pop() if len(times) == 1 else None
-    return time if time is not None and 0 < time < MAX_COUNT else None
