@@ -45,12 +45,13 @@ def _sets(gpus: Sequence[Gpu]) -> Iterator[list[Gpu]]:
 
 
 def _short(gpus: Sequence[Gpu]) -> Finding | None:
-    lines, missing = [], 0
+    lines, missing, left = [], 0, 1.0
     for alike in _sets(gpus):
         most = max((g.total_bytes or 0 for g in alike), default=0)
         for gpu in alike:
             if gpu.total_bytes is not None and gpu.total_bytes < most * (1 - TOLERANCE):
                 missing = max(missing, most - gpu.total_bytes)
+                left = min(left, gpu.total_bytes / most)
                 instances = ", divided into MIG instances" if gpu.mig else ""
                 lines.append(
                     f"{_name(gpu)} has {_gib(gpu.total_bytes)}, others of its kind {_gib(most)}{instances} "
@@ -63,8 +64,8 @@ def _short(gpus: Sequence[Gpu]) -> Finding | None:
         Severity.CAPACITY,
         f"a GPU has up to {_gib(missing)} less memory than the others of its set: it sets the pool of all",
         lines,
-        "Replace it, or leave it out of the set. Until then lower the memory fraction of every worker in the "
-        "set to what this GPU has.",
+        "Replace it, or leave it out of the set. Until then lower the memory fraction of every worker on "
+        f"that set to {left:.0%} of what it is.",
     )
 
 

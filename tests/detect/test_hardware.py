@@ -31,6 +31,7 @@ def test_a_gpu_of_a_set_with_less_memory_fails() -> None:
     (found,) = hardware.findings([gpu(0), gpu(1), gpu(2, total=64), gpu(3)])
     assert (found.rule, found.severity) == ("hardware/gpu-short-of-memory", Severity.CAPACITY)
     assert "16.0 GiB less" in found.title
+    assert "to 80% of what it is" in found.remedy
     assert found.evidence == (
         "GPU 2 of gpu-1 (H100) has 64.0 GiB, others of its kind 80.0 GiB (NVML)",
     )
