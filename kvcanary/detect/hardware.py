@@ -65,7 +65,7 @@ def _short(gpus: Sequence[Gpu]) -> Finding | None:
         f"a GPU has up to {_gib(missing)} less memory than the others of its set: it sets the pool of all",
         lines,
         "Replace it, or leave it out of the set. Until then lower the memory fraction of every worker on "
-        f"that set to {left:.0%} of what it is.",
+        f"that set to {int(100 * left)}% of what it is.",
     )
 
 

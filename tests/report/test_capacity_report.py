@@ -5,9 +5,11 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 
-from kvcanary.deployment.facts import Facts, Gpu, Rank, Role, Switch, SwitchName, Untold
+from kvcanary.deployment.facts import Facts, Gpu, Rank, Role, Switch, SwitchName, Untold, Worker
 from kvcanary.record.run import CAPACITY_SUITE, RunRecord
 from kvcanary.report.capacity import BAR, MAX_BARS, print_capacity
 from kvcanary.report.summary import print_summary
@@ -134,6 +136,39 @@ def test_gpus_have_a_table_of_their_own() -> None:
     assert re.search(r"h1 +0 +H200 +141\.0 +67% +NVML", text)
     assert re.search(r"h1 +1 +- +unknown +- +NVML", text)
     assert "GPUs" not in shown(sound())
+
+
+SIZES = st.none() | st.sampled_from([0, 1, 63, 64, 65, 65_536, 1 << 52])
+ODD_WORKERS = st.builds(
+    worker,
+    st.sampled_from(Role),
+    SIZES,
+    context=SIZES,
+    limit=SIZES,
+    page_tokens=SIZES,
+    used_tokens=SIZES,
+    slots=SIZES,
+    engine=st.sampled_from(["sglang", "vllm", "llama.cpp", "unknown"]),
+    version=st.sampled_from([None, "0.5.15", "0.5.20.dev1", "b1", "x"]),
+    bytes_per_token=st.none() | st.sampled_from([0.0, 0.5, 1e12]),
+    memory_fraction=st.none() | st.sampled_from([0.0, 0.8, 1.0]),
+    ranks=st.lists(st.builds(Rank, rank=st.integers(0, 3), pool_tokens=SIZES), max_size=2),
+)
+ODD_GPUS = st.builds(
+    Gpu, host=st.just("h"), index=st.integers(0, 3), total_bytes=SIZES, source=st.just("x")
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(ODD_WORKERS, max_size=4), st.lists(ODD_GPUS, max_size=2).map(tuple), SIZES, SIZES)
+def test_no_figures_however_odd_break_the_rules_or_the_report(
+    workers: list[Worker], gpus: tuple[Gpu, ...], context: int | None, output: int | None
+) -> None:
+    deployment = facts(*workers, context=context, output_tokens=output, gpus=gpus)
+    said = shown(deployment)
+    assert re.search("PASS|FAIL|INCONCLUSIVE", said)
+    if any(w.pool_tokens is None for w in workers if not w.ranks):
+        assert "PASS" not in said
 
 
 def test_a_run_without_facts_or_verdict_is_said_to_have_none() -> None:
