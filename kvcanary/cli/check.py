@@ -64,8 +64,8 @@ def check(
 ) -> int:
     """Send canary prompts as several tenants to TARGET and judge the answers.
 
-    TARGET is the base URL of an OpenAI-compatible server, usually ending in /v1; or lab:NAME for a
-    deployment in a box (see `kvcanary lab list`).
+    TARGET is the base URL of an OpenAI-compatible server, usually ending in /v1; the path of a deployment
+    file, over which these options come first; or lab:NAME for a deployment in a box (see `kvcanary lab list`).
 
     \b
     Exit codes:
@@ -76,6 +76,7 @@ def check(
     Examples:
       kvcanary check lab:glm-5.3
       kvcanary check https://llm.example.com/v1 --model glm-5.3 --context 1048576
+      kvcanary init https://llm.example.com/v1 && kvcanary check kvcanary.yaml
       KVCANARY_API_KEY=... kvcanary check https://llm.example.com/v1 --report junit=canary.xml
     """
     from kvcanary.record.journal import load

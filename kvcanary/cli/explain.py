@@ -31,9 +31,9 @@ def explain(identifier: str | None) -> int:
 
 def require_known(rules: Iterable[str]) -> None:
     """Raises UsageError for a rule that kvcanary does not have: a misspelt waiver waives nothing."""
-    sections = _sections()
+    known = [name for name in _sections() if "/" in name]
     for rule in rules:
-        _require(rule, sections)
+        _require(rule, known)
 
 
 def _require(identifier: str, known: Iterable[str]) -> None:

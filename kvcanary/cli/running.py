@@ -98,7 +98,7 @@ _OPTIONS = (
         "tokens_per_minute",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Tokens a minute that the API key allows: the run is paced to it.",
+        help="Tokens a minute that each API key allows: the run is paced to it.",
     ),
     click.option(
         "--concurrency",

@@ -72,6 +72,24 @@ def test_more_than_the_key_ever_allows_waits_for_a_minute_of_its_own() -> None:
     assert starts(100, [1, 500, 1]) == [0, WINDOW_SECONDS, 2 * WINDOW_SECONDS]
 
 
+def test_keys_do_not_wait_for_each_other() -> None:
+    async def all_of_them() -> list[tuple[int, float]]:
+        clock, begun = StandingClock(), []
+        pacer = Pacer(100, clock.now, clock.sleep)
+        for key in (0, 1, 0, 1, 2):
+            await pacer.wait(60, key)
+            begun.append((key, clock.now() - 1_000))
+        return begun
+
+    assert asyncio.run(all_of_them()) == [
+        (0, 0),
+        (1, 0),
+        (0, WINDOW_SECONDS),
+        (1, WINDOW_SECONDS),
+        (2, WINDOW_SECONDS),
+    ]
+
+
 class Shared:
     """The clock of the lab and of the run: it stands still but for the pacer, which moves it on when all that
     it let go has come to the gateway."""
