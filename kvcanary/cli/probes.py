@@ -23,6 +23,8 @@ def probes(files: tuple[str, ...]) -> int:
         console.print(Text(f"  why        {' '.join(probe.why.split())}"), soft_wrap=True)
         console.print(Text(f"  blind to   {' '.join(probe.blind_to.split())}"), soft_wrap=True)
         console.print(Text(f"  steps      {', '.join(probe.groups)}"), soft_wrap=True)
+        if probe.needs:
+            console.print(Text(f"  needs      {', '.join(probe.needs)}"), soft_wrap=True)
         if probe.references:
             console.print(Text(f"  reports    {', '.join(probe.references)}"), soft_wrap=True)
     return 0

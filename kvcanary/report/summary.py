@@ -186,7 +186,8 @@ def _worth(record: RunRecord, verdict: Verdict) -> Iterator[RenderableType]:
         yield Text(f"  exposure: {note}", "dim")
     if record.boundary:
         low, high = record.boundary.sound_tokens, record.boundary.lost_tokens
-        yield Text(f"  boundary: sound at {low:,} tokens, broken at {high:,}", "yellow")
+        sign = record.boundary.sign.value
+        yield Text(f"  boundary: sound at {low:,} tokens, {sign} at {high:,}", "yellow")
     if record.plan:
         for skipped in record.plan.skipped:
             yield Text(f"  not tested: {skipped}", "yellow")

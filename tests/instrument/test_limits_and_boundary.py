@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kvcanary.canary.prompt import Position
 from kvcanary.probing.boundary import ASKED, HALVINGS, bracket, narrow
-from kvcanary.record.boundary import Boundary
+from kvcanary.record.boundary import Boundary, Sign
 from kvcanary.record.exchange import Exchange, Purpose
 from kvcanary.verdict.claims import ExitCode
 from tests.builders import calibration, exchange, readers
@@ -117,14 +117,67 @@ def test_a_refusal_is_above_the_boundary_and_is_asked_once() -> None:
     assert found == Boundary(sound_tokens=1_000, lost_tokens=1_125)
 
 
+def test_what_is_only_refused_has_a_bracket_too() -> None:
+    sent = [
+        *calibration(0, 1, 2),
+        *readers(10, "half", tokens=20_000),
+        *readers(20, "edge", tokens=40_000, outcome="refused"),
+    ]
+    found = bracket(sent)
+    assert found == Boundary(sound_tokens=20_000, lost_tokens=40_000, sign=Sign.REFUSAL)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "found"),
+    [
+        (0.4, Boundary(sound_tokens=20_000, lost_tokens=40_000, sign=Sign.FIRST_TOKEN)),
+        (2.0, None),
+        (1.5, None),
+    ],
+)
+def test_a_drop_in_first_token_time_is_a_boundary(seconds: float, found: Boundary | None) -> None:
+    """Though every label came back: a longer prompt cannot be computed in less time."""
+    sent = [
+        *calibration(0, 1, 2, first_token_seconds=0.1),
+        *readers(10, "half", tokens=20_000, first_token_seconds=1.0),
+        *readers(20, "edge", tokens=40_000, first_token_seconds=seconds),
+    ]
+    assert bracket(sent) == found
+
+
+def test_short_times_say_nothing() -> None:
+    """Below half a second clocks and queues are louder than prefill."""
+    sent = [
+        *readers(10, "half", tokens=20_000, first_token_seconds=0.4),
+        *readers(20, "edge", tokens=40_000, first_token_seconds=0.01),
+    ]
+    assert bracket(sent) is None
+
+
+def test_the_front_door_s_own_limit_is_bracketed() -> None:
+    """A patched deployment refuses what it cannot hold; nobody told where that begins."""
+    run = ran(Setup("glm-5.3-patched", suite="check", front_door_only=True))
+    found = run.record.boundary
+    assert found
+    assert found.sign is Sign.REFUSAL
+    limit = run.lab.prefill.pool.tokens - 7
+    assert found.sound_tokens <= limit < found.lost_tokens
+
+
 def test_the_bracket_comes_from_the_strata() -> None:
     lost = set(Position)
     sent = [
         *calibration(0, 1, 2),
         *readers(10, "half", tokens=20_000),
         *readers(20, "edge", tokens=40_000, lost=lost),
-        *readers(30, "edge", tokens=40_000, lost=lost, purpose=Purpose.CONFIRMATION),
-        *readers(40, "control", tokens=8_000, purpose=Purpose.CONTROL),
+        *(
+            one
+            for first in (30, 33, 36, 39)
+            for one in readers(
+                first, "edge", tokens=40_000, lost=lost, purpose=Purpose.CONFIRMATION
+            )
+        ),
+        *readers(50, "control", tokens=8_000, purpose=Purpose.CONTROL),
     ]
     assert bracket(sent) == Boundary(sound_tokens=20_000, lost_tokens=40_000)
     assert bracket([e for e in sent if e.kept]) is None
