@@ -40,6 +40,16 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)  # noqa: S101 - our own module
         return command
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """``--help`` and ``--version`` print while arguments are parsed."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except BrokenPipeError:
+            from kvcanary.verdict.claims import ExitCode
+
+            stop_printing()
+            raise click.exceptions.Exit(ExitCode.COULD_NOT_RUN) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """A reader that went away (``| head -1``) is no verdict: click itself would exit 1."""
         try:
