@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -70,7 +71,8 @@ class GpuWatch:
     async def _stop(self) -> None:
         watch = self._xids
         if watch is not None:
-            await in_thread(lambda: watch.stop(STOP_SECONDS), 2 * STOP_SECONDS)
+            with suppress(TimeoutError):
+                await in_thread(lambda: watch.stop(STOP_SECONDS), 2 * STOP_SECONDS)
 
     async def _read(self, source: GpuSource) -> GpusSeen:
         if source.reader is GpuReader.NVML:
