@@ -77,6 +77,22 @@ def test_another_engine_tells_what_its_own_documents_do() -> None:
     assert wants_of("nobody") == (PAGE,)
 
 
+@pytest.mark.parametrize(
+    ("waiting", "handing_over", "queued"),
+    [(3, 1, 3), (1, 3, 6), (0, 0, 0), (None, 2, 4), (5, None, 5), (None, None, None)],
+)
+def test_whether_the_waiting_count_those_that_are_handed_over_differs_by_version(
+    waiting: int | None, handing_over: int | None, queued: int | None
+) -> None:
+    queues = {
+        "prefill_bootstrap_queue_reqs": handing_over,
+        "decode_transfer_queue_reqs": handing_over,
+    }
+    load = {**LOAD, "num_waiting_reqs": waiting, "disaggregation": queues}
+    (level,) = levels_in_loads({"loads": [load]})
+    assert level.queued == queued
+
+
 def test_a_page_of_none_or_of_two_engines_tells_nothing() -> None:
     llamacpp = (PAYLOADS / "llamacpp.prom").read_text(encoding="utf-8")
     for text in (llamacpp, SGLANG + VLLM, "", "<html>", "sglang:num_running_reqs{"):

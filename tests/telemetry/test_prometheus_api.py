@@ -5,7 +5,9 @@ import io
 import json
 import logging
 import math
+import re
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from kvcanary.deployment.target import PrometheusServer
 from kvcanary.errors import UsageError
 from kvcanary.probing.endpoint import SecretKey
 from kvcanary.probing.outcome import Reason
-from kvcanary.telemetry import prometheus_api
+from kvcanary.telemetry import prometheus, prometheus_api
 from kvcanary.telemetry.prometheus import Prometheus
 from kvcanary.telemetry.prometheus_api import MAX_POINTS, PrometheusApi, Row, Rows
 from tests.probing.rogue_server import Call, Handler, rogue_server, run
@@ -140,6 +142,20 @@ def test_an_answer_that_takes_too_long(handler: Handler) -> None:
     assert got is Reason.DEADLINE
 
 
+def test_no_thread_reads_on_after_the_deadline() -> None:
+    async def scene() -> None:
+        before = set(threading.enumerate())
+        async with rogue_server(drip) as server:
+            got = await PrometheusApi(server_at(server.base_url), seconds=0.3).query("up")
+            assert got is Reason.DEADLINE
+            left = set(threading.enumerate()) - before
+            for thread in left:  # the server goes on all the while
+                await asyncio.to_thread(thread.join, 30)
+                assert not thread.is_alive()
+
+    run(scene())
+
+
 def test_a_matrix_without_bounds_is_none() -> None:
     rows = [{"metric": {}, "values": [[1, "2"]] * 50_000}] * (MAX_POINTS // 50_000 + 1)
     got, _ = asked(saying(answer_of(rows)))
@@ -213,20 +229,17 @@ def test_a_label_that_is_none_is_refused(name: str) -> None:
         Prometheus(PrometheusServer("http://127.0.0.1", ((name, "x"),)))
 
 
-@given(st.text(max_size=20))
+PROMQL_STRING = re.compile(r'"((?:[^"\\\n]|\\[\\"n])*)"')
+ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
+
+
+@given(st.text(max_size=20) | st.text('\\"n\n', max_size=8))
 def test_a_value_stays_one_value(value: str) -> None:
-    """Whatever stands in a selector, the query has one string there."""
-    query = f'up{{job="{prometheus_escaped(value)}"}}'
-    inside = query.removeprefix('up{job="').removesuffix('"}')
-    parts = inside.replace("\\\\", "").replace('\\"', "")
-    assert '"' not in parts
-    assert "\n" not in parts
-
-
-def prometheus_escaped(value: str) -> str:
-    from kvcanary.telemetry.prometheus import _matchers
-
-    return _matchers((("job", value),)).removeprefix('job="').removesuffix('"')
+    """Whatever stands in a selector, the query has one string there, which says the same."""
+    asked = prometheus._matchers((("job", value),))
+    string = PROMQL_STRING.fullmatch(asked.removeprefix("job="))
+    assert string
+    assert re.sub(r"\\.", lambda escape: ESCAPES[escape[0]], string[1]) == value
 
 
 JSON = st.recursive(
