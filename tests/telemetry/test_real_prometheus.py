@@ -6,16 +6,21 @@ from dataclasses import replace
 import pytest
 
 from kvcanary.deployment.discovery import discover
-from kvcanary.deployment.facts import Facts, Role
+from kvcanary.deployment.facts import Facts, Role, Worker
 from kvcanary.deployment.target import GpuReader, GpuSource, PrometheusServer
 from kvcanary.detect import capacity
 from kvcanary.engines.exposition import Exposition, parse
+from kvcanary.engines.gauges import Level
 from kvcanary.engines.levels import WANTED, levels_in
 from kvcanary.probing.client import Client
 from kvcanary.probing.endpoint import Endpoint
+from kvcanary.record.series import Series
 from kvcanary.telemetry.gpus import GpuWatch
+from kvcanary.telemetry.meter import short_names
 from kvcanary.telemetry.nvml import GpusSeen
 from kvcanary.telemetry.prometheus import Found, Prometheus, ScrapedWorker
+from kvcanary.telemetry.sampler import Sampler
+from tests import builders
 from tests.probing.rogue_server import Call, rogue_server, run
 from tests.telemetry.real_prometheus import Scene
 
@@ -145,6 +150,37 @@ def test_what_cannot_be_had_is_said(scene: Scene, server: PrometheusServer, said
     assert found.workers == ()
     (note,) = found.notes
     assert said in note
+
+
+def test_workers_that_tell_the_sampler_nothing_have_their_series_from_prometheus(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = next(iter(scene.workers))
+
+    async def mostly_silent(_client: Client, asked: Worker, *_: object) -> tuple[Level, ...]:
+        return (Level(None, used_tokens=7),) if asked.url == heard else ()
+
+    monkeypatch.setattr("kvcanary.telemetry.sampler.read_levels", mostly_silent)
+    boxes = [builders.worker(Role(role), url=url) for url, role in scene.workers.items()]
+
+    async def sampled() -> tuple[Series, ...]:
+        async with Sampler(
+            Endpoint("http://127.0.0.1:1/v1", "tiny"),
+            boxes,
+            short_names(boxes),
+            with_key=False,
+            prometheus=scene.server(),
+        ) as sampler:
+            sampler._began -= 3_600.0  # a long run, of which Prometheus has seen the end
+        return sampler.series()
+
+    series = {one.worker: one for one in run(sampled())}
+    assert sorted(series) == ["D1", "D2", "P1", "P2"]
+    assert (series["P1"].source, series["P1"].peak_tokens) == ("the worker's own figures", 7)
+    for name in ("P2", "D1", "D2"):
+        assert series[name].source == "Prometheus"
+        assert series[name].at_seconds
+        assert series[name].pool_tokens
 
 
 # discovery through it
