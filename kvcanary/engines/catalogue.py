@@ -44,7 +44,7 @@ FIRST = openai.MODELS
 """Asked first and alone: a server that does not answer it in time is asked nothing more."""
 SIGNS = (sglang.INFO, llamacpp.PROPS, tgi.INFO, ollama.RUNNING, trtllm.OWN_PAGE)
 """Documents by which engines are told apart."""
-LATER_SIGNS = (sglang.OLD_INFO, vllm.PAGE)
+LATER_SIGNS = (sglang.OLD_INFO, vllm.PAGE, nim.OTHER_PAGE)
 """Asked for when the first said nothing."""
 
 

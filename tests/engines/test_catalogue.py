@@ -160,7 +160,7 @@ FIGURES = ("pool_tokens", "limit_tokens", "context_tokens", "page_tokens", "used
 
 @pytest.mark.parametrize("engine", catalogue.ENGINES, ids=lambda engine: engine.name)
 @given(server=ANY)
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_no_document_makes_an_engine_raise(engine: Engine, server: Documents) -> None:
     engine.speaks(server)
     engine.older(server)
@@ -178,7 +178,7 @@ def test_no_document_makes_an_engine_raise(engine: Engine, server: Documents) ->
 
 
 @given(server=ANY)
-@settings(max_examples=120)
+@settings(max_examples=80)
 def test_no_document_makes_the_catalogue_raise_or_ask_for_ever(server: Documents) -> None:
     catalogue.described("http://w", server)
     asked = {catalogue.FIRST.path}

@@ -151,8 +151,9 @@ def test_triton_with_two_models_has_the_smaller_pool() -> None:
     assert (found.pool_tokens, found.used_tokens) == (3_200, None)
 
 
-def test_nim_tells_a_share_and_no_size() -> None:
-    models = {"data": [{"id": "m", "max_model_len": 4_096}]}
-    found = worker(documents("gpu_cache_usage_perc 0.5\n", v1_models=models), nim.ENGINE)
+@pytest.mark.parametrize("path", ["/metrics", "/v1/metrics"])
+def test_nim_tells_a_share_and_no_size(path: str) -> None:
+    models = {"/v1/models": {"data": [{"id": "m", "max_model_len": 4_096}]}}
+    found = worker(Documents(models, {path: page("gpu_cache_usage_perc 0.5\n")}), nim.ENGINE)
     assert (found.pool_tokens, found.context_tokens) == (None, 4_096)
     assert "pool_tokens" in untold(found)
