@@ -29,8 +29,9 @@ def short_prefill(scenario: Scenario) -> Scenario:
 
 
 def time_out(scenario: Scenario) -> Scenario:
-    """Requests that wait for more than five seconds are given up."""
-    return replace(scenario, waiting_timeout_seconds=5.0)
+    """Requests are given up that wait for longer than ten prompts of the whole context take."""
+    seconds = 10 * scenario.context_tokens / scenario.prefill_tokens_per_second
+    return replace(scenario, waiting_timeout_seconds=seconds)
 
 
 def short_decode(scenario: Scenario) -> Scenario:

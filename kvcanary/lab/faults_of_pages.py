@@ -49,7 +49,8 @@ FAULTS_OF_PAGES: Final = (
         FaultKey.REFUSED_TIME_OUT,
         "rejection-not-terminal",
         "prefill: a time-out in the queue",
-        "a request that waited for more than five seconds is given up by prefill and not by decode",
+        "a request that waited too long (ten whole contexts' time) is given up by prefill and not by"
+        " decode",
         "a backlog that outlasts the time-out",
         _REFUSED,
         _LEAK,
@@ -61,7 +62,7 @@ FAULTS_OF_PAGES: Final = (
         FaultKey.ABORT_IN_TRANSFER,
         "freed-too-early",
         "transfer: the client has gone",
-        "decode's pages are free at once while the transfer still writes into them",
+        "decode's pages are free at once, and the writes that are queued for them come later",
         "aborts during the transfer, and others that get the pages",
         "another request's answer is computed from the aborted one's text",
         _LEAK,

@@ -159,13 +159,14 @@ class PrefillRank:
         """Wait until something changed, or until somebody has waited too long."""
         self._changed.clear()
         patience = self._scenario.waiting_timeout_seconds
-        if patience is None or not self._waiting:
+        since = [job.received for job in self._waiting if job.pending_abort is None]
+        if patience is None or not since:
             await self._changed.wait()
             return
-        longest = self._clock.now() - min(job.received for job in self._waiting)
+        left = max(0.0, min(since) + patience - self._clock.now())
         waits = (
             asyncio.ensure_future(self._changed.wait()),
-            asyncio.ensure_future(self._clock.sleep(max(0.0, patience - longest) + 0.001)),
+            asyncio.ensure_future(self._clock.sleep(left + 0.001)),
         )
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -20,6 +20,7 @@ from kvcanary.lab.tokenizer import IntArray
 from kvcanary.lab.truth import Truth
 
 _LATE_STEPS: Final = 20
+_QUEUED_STEPS: Final = 3
 _EIGHTHS: Final = 8
 
 
@@ -58,11 +59,14 @@ class Sender:
         blind = False
         for at in range(0, len(job.table), stride):
             pages = min(stride, len(job.table) - at)
-            await self._clock.sleep(pages * page_tokens / self._scenario.transfer_tokens_per_second)
+            if not blind:
+                seconds = pages * page_tokens / self._scenario.transfer_tokens_per_second
+                await self._clock.sleep(seconds)
             if room.ended and not blind:
                 blind = self._strikes(FaultKey.ABORT_IN_TRANSFER, job)
                 if not blind:
                     return
+                await self._clock.sleep(self._queued_seconds(job))
             if late and at + stride >= len(job.table):
                 complete()
                 await self._clock.sleep(_LATE_STEPS * self._scenario.decode_step_seconds)
@@ -86,6 +90,17 @@ class Sender:
             asked.cancel()
         if not room.reserved.is_set():
             room.end(Aborted())
+
+    def _queued_seconds(self, job: Job) -> float:
+        """How long writes lie in the queue that nobody cancelled: until another prompt of that
+        length was computed and sent, and is being answered."""
+        tokens = len(job.table) * self._pool.page_tokens
+        speeds = (
+            self._scenario.prefill_tokens_per_second,
+            self._scenario.transfer_tokens_per_second,
+        )
+        steps = _QUEUED_STEPS * self._scenario.decode_step_seconds
+        return sum(tokens / speed for speed in speeds) + steps
 
     def _plan(self, job: Job, targets: IntArray, decode: Taker) -> _Plan:
         sources, pool = job.table, decode.pool

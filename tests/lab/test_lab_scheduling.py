@@ -2,79 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcanary.lab import ManualClock, Scenario, scenario_names, with_habit
-from kvcanary.lab.deployment import Deployment
-from kvcanary.lab.room import Aborted, Delta, End, Finished, Refused, Room, Sampling
+from kvcanary.lab import scenario_names, with_habit
+from kvcanary.lab.room import Aborted, Finished, Refused, Room
 from kvcanary.lab.scenario import WorkerShape
+from tests.lab.stage import Stage, on_stage, said, stage
 from tests.lab.talk import TOKENIZER, Paper, plain, run, sized
-
-
-@dataclass
-class Stage:
-    """A deployment whose time stands still."""
-
-    deployment: Deployment
-    clock: ManualClock
-
-    def submit(self, text: str, name: str = "r", **sampling: Any) -> Room:
-        """Hand in a request."""
-        return self.deployment.submit(
-            name,
-            TOKENIZER.encode(text),
-            Sampling(**{"max_new_tokens": 20, **sampling}),
-            salt="",
-            streaming=False,
-        )
-
-    def holds_nothing(self) -> bool:
-        """Whether every page of both pools is free, or cached and evictable."""
-        return self.deployment.open_requests == 0 and all(
-            rank.pool.free_pages + rank.evictable_pages == rank.pool.page_count
-            and rank.running_requests == rank.queued_requests == 0
-            for rank in self.deployment.ranks
-        )
-
-
-@asynccontextmanager
-async def stage(scenario: Scenario) -> AsyncIterator[Stage]:
-    clock = ManualClock()
-    deployment = Deployment(scenario, seed=1, tokenizer=TOKENIZER, clock=clock)
-    deployment.start()
-    try:
-        yield Stage(deployment, clock)
-    finally:
-        await deployment.stop()
-
-
-def on_stage(scenario: Scenario, play: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
-    async def scene() -> None:
-        async with stage(scenario) as set_up:
-            await play(set_up)
-
-    run(scene())
-
-
-def said(room: Room) -> tuple[str, End | None]:
-    """The text that came so far and the end, if there was one."""
-    text, end = "", None
-    while not room.events.empty():
-        event = room.events.get_nowait()
-        if isinstance(event, Delta):
-            text += event.text
-        else:
-            end = event
-            text += event.tail if isinstance(event, Finished) else ""
-    return text, end
-
 
 HEALTHY = sized("healthy")
 BIG, SMALL = 3000, 300  # two of BIG fit decode's 7,936 tokens, three do not
