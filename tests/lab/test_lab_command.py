@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import IO
 
 import click
@@ -15,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from kvcanary.cli.lab import lab, serve
-from kvcanary.lab import Dialect, FreeListPolicy, Routing, habits
+from kvcanary.lab import Dialect, FreeListPolicy, Routing, faults, habits, read_truth
 
 COMMAND = (sys.executable, "-W", "error", "-c", "from kvcanary.cli.lab import lab; lab()", "serve")
 SMALL = ("--context", "4096")
@@ -83,6 +84,43 @@ def test_the_list_of_habits_explains_each() -> None:
     assert result.exit_code == 0
     for habit in habits():
         assert habit.usage in result.output
+
+
+def test_the_list_of_faults_explains_each() -> None:
+    result = CliRunner().invoke(lab, ["list", "--faults"])
+    assert result.exit_code == 0
+    for fault in faults():
+        for words in (fault.key, fault.where, fault.wrong, fault.needs, *fault.references):
+            assert words in result.output
+
+
+def test_faults_are_served_and_the_truth_is_written_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "truth.jsonl"
+    options = ("--fault", "nothing-sent", "--fault", "late-write:0.5@9000", "--truth", str(path))
+    with serving("healthy", *SMALL, *options, "--announce") as process:
+        url = json.loads(line(process.stdout))["url"]
+        body = {"model": "m", "prompt": "a gate and a door", "max_tokens": 3}
+        headers = {"X-Request-Id": "mine"}
+        httpx.post(f"{url}/v1/completions", json=body, headers=headers, trust_env=False)
+        assert not path.exists()
+        process.communicate(timeout=20)
+        assert process.returncode == 0
+    (exchange,) = read_truth(path)
+    assert (exchange.request, exchange.struck) == ("mine", ("nothing-sent",))
+    assert exchange.wrong_tokens == exchange.prompt_tokens == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--fault", "late-wright"], "did you mean 'late-write'"),
+        (["--fault", "late-write:7"], "a rate is a number from 0 to 1"),
+    ],
+)
+def test_a_fault_that_is_none_is_exit_2(options: list[str], said: str) -> None:
+    result = CliRunner().invoke(lab, ["serve", "healthy", *SMALL, *options])
+    assert result.exit_code == 2
+    assert said in result.output
 
 
 def test_options_and_habits_reach_the_lab_that_is_served() -> None:

@@ -6,6 +6,7 @@ import random
 import re
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
@@ -162,7 +163,7 @@ def test_a_fault_that_was_not_chosen_never_goes_off() -> None:
     assert not list(ledger)
 
 
-def test_the_truth_survives_its_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_the_truth_survives_its_file(tmp_path: Path) -> None:
     ledger = Ledger()
     ledger.seen("a", 300)
     ledger.looked("a", 12)
