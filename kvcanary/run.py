@@ -318,6 +318,8 @@ async def _drive(runner: Runner, journal: Journal, options: Options) -> None:
         for kind in ("calibration", "plan", "high_water"):
             if (value := getattr(earlier, kind)) is not None:
                 journal.append(kind, value)
+        for series in earlier.series:
+            journal.append("series", series)
         await runner.resume(earlier)
     elif options.again:
         await runner.replay(options.again)

@@ -16,7 +16,7 @@ class Series(Recorded):
     """Readings of one rank of a worker, as columns: one entry for each step.
 
     A step holds the extremes of one reading or more. None: not told in this step; an empty column: not
-    told in any.
+    told in any. A run that was cut off and went on has one of each part.
     """
 
     worker: str

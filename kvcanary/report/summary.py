@@ -202,8 +202,12 @@ def _worth(record: RunRecord, verdict: Verdict) -> Iterator[RenderableType]:
 
 def _peaks(series: Sequence[Series]) -> str:
     """The peak of each rank's pool, as far as the readings caught it."""
-    shown = [f"{rank.worker} {_peak(rank)}" for rank in series[:MAX_RANKS]]
-    more = len(series) - MAX_RANKS
+    by_rank: dict[str, Series] = {}  # a run that went on has two of each
+    for rank in sorted(series, key=lambda rank: rank.peak_tokens or 0):
+        by_rank[rank.worker] = rank
+    ranks = [by_rank[name] for name in dict.fromkeys(rank.worker for rank in series)]
+    shown = [f"{rank.worker} {_peak(rank)}" for rank in ranks[:MAX_RANKS]]
+    more = len(ranks) - MAX_RANKS
     return ", ".join(shown) + (f" and {more} more in the record" if more > 0 else "")
 
 

@@ -58,6 +58,8 @@ async def _cut_off_and_resumed(scenario: str, folder: Path) -> None:
     numbers = [e.number for e in resumed.exchanges if e.purpose is not Purpose.CALIBRATION]
     assert done <= {e.number for e in resumed.exchanges}
     assert len(numbers) == len(set(numbers)), "nothing is sent twice under one number"
+    assert [series.worker for series in resumed.series] == ["P1", "D1"] * 2
+    assert resumed.series[:2] == earlier.series
     assert resumed.verdict
     assert resumed.stopped is None
     expected = ExitCode.PASS if scenario == "healthy" else ExitCode.VIOLATION

@@ -115,7 +115,8 @@ def test_the_peak_of_each_pool_is_one_line() -> None:
     )
     bare = Series(worker="D1", source="test", at_seconds=(0,), used_tokens=(70_000,))
     silent = [Series(worker=f"D{n}", source="test") for n in range(2, 18)]
-    text = shown(judged(healthy(series=(told, bare, *silent))), width=1_000)
+    went_on = told.model_copy(update={"used_tokens": (500, 0)})
+    text = shown(judged(healthy(series=(told, bare, *silent, went_on))), width=1_000)
     (line,) = (line for line in text.splitlines() if "most in use" in line)
     assert line.startswith("  most in use: P1 600 of 800 (75%), D1 70,000, D2 unknown, ")
     assert line.endswith("D15 unknown and 2 more in the record")
