@@ -358,13 +358,13 @@ async def _keys_are_accepted(client: Client, target: Target, options: Options) -
     """Raises Unauthorized for a tenant whose key opens nothing: its requests would only be refused."""
     url = f"{client.endpoint.base_url}/models"
     seconds = min(METADATA_SECONDS, options.deadline_seconds)
-    for number, identity in enumerate(target.identities, start=1):
+    for number, identity in enumerate(target.identities):
         reply = await client.get_json(
             url, with_key=True, identity=identity, deadline_seconds=seconds
         )
         if reply.reason is Reason.UNAUTHORIZED:
             raise Unauthorized(
-                f"GET {url} as tenant {number} of the deployment file: the credentials were refused. Check "
+                f"GET {url} as tenants.{number} of the deployment file: the credentials were refused. Check "
                 "that tenant's key and headers."
             )
 

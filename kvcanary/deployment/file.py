@@ -259,7 +259,7 @@ class DeploymentFile(_Strict):
         for number, tenant in enumerate(self.tenants):
             if tenant in self.tenants[:number]:
                 raise ValueError(
-                    f"`tenants`: number {self.tenants.index(tenant) + 1} and {number + 1} do not differ"
+                    f"tenants.{self.tenants.index(tenant)} and tenants.{number} do not differ"
                 )
         if self.prometheus is None and any(
             gpus.reader is GpuReader.DCGM and gpus.url is None for gpus in self.gpus

@@ -119,6 +119,7 @@ def _finding(
 def _lines(exchange: Exchange, everything: Sequence[Exchange]) -> list[str]:
     """A line for each other tenant whose text the answer holds, the strongest evidence first."""
     groups = {e.number: e.group for e in everything}
+    identities = {e.tenant: e.identity for e in everything}
     owners: dict[tuple[int, int | None], list[ForeignText]] = {}
     for text in exchange.foreign:
         owners.setdefault((text.run, text.tenant), []).append(text)
@@ -134,6 +135,9 @@ def _lines(exchange: Exchange, everything: Sequence[Exchange]) -> list[str]:
             whose = f"tenant {tenant}, request {_and(named)} ({groups.get(named[0], 'decoy')})"
         else:
             whose = f"tenant {tenant}"
+        whose += _as_another(
+            exchange.identity, identities.get(tenant) if tenant is not None else None
+        )
         places = sorted(t.at_tokens for t in texts if t.at_tokens is not None)
         where = "" if not places else f", from about token {places[0]:,}"
         if len(places) > 1 and places[-1] > places[0]:
@@ -144,6 +148,13 @@ def _lines(exchange: Exchange, everything: Sequence[Exchange]) -> list[str]:
         )
         lines.append((not named, line))
     return [line for _, line in sorted(lines, key=lambda item: item[0])]
+
+
+def _as_another(reader: int | None, owner: int | None) -> str:
+    """Where the two were sent as different tenants of the deployment file: by their places there."""
+    if reader is None or owner is None or reader == owner:
+        return ""
+    return f", sent as tenants.{owner} of the deployment file and read as tenants.{reader}"
 
 
 def _age(seconds: float) -> str:

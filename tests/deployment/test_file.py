@@ -1,6 +1,7 @@
 """The deployment file: what it may say, what becomes of it, and how each mistake is told."""
 
 import json
+import re
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -242,7 +243,7 @@ def test_the_first_tenants_key_is_the_front_doors_where_that_has_none(tmp_path: 
         (LEAST + "promises: {context: 0}\n", "2:12: promises.context: input should be greater"),
         (LEAST + "promises: {context: 9, output: 9}\n", "2:1: promises: `output` leaves no room"),
         (LEAST + "tenants: {key: x}\n", "2:1: tenants: a list is needed"),
-        (LEAST + "tenants: [{user: a}, {user: a}]\n", "`tenants`: number 1 and 2 do not differ"),
+        (LEAST + "tenants: [{user: a}, {user: a}]\n", "tenants.0 and tenants.1 do not differ"),
         (
             LEAST + "workers: {prefil: []}\n",
             "2:11: workers.prefil: there is no such key; did you mean `prefill`?",
@@ -444,3 +445,14 @@ def test_whatever_stands_there_is_a_file_or_a_mistake(document: object) -> None:
         path.write_text(json.dumps(document))
         with suppress(ConfigError):
             load_yaml(path, DeploymentFile, lambda _: None)
+
+
+def test_the_example_of_the_docs_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deployment-file.md").read_text("utf-8")
+    (example,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    names = re.findall(r"\$\{(\w+)\}", example)
+    target = loaded(tmp_path, example, **dict.fromkeys(names, "x") | {"TENANT_B_KEY": "y"}).target(
+        "x"
+    )
+    assert len(target.identities) == 2
+    assert len(target.workers) == 3

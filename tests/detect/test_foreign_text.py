@@ -85,6 +85,24 @@ def test_findings_are_per_group_and_say_whose_and_where() -> None:
     assert found[0].rule == "isolation/foreign-text"
 
 
+@pytest.mark.parametrize(
+    ("owner", "reader", "said"),
+    [
+        (1, 0, ", sent as tenants.1 of the deployment file and read as tenants.0: a whole code"),
+        (0, 0, "): a whole code"),
+        (None, None, "): a whole code"),
+    ],
+)
+def test_text_that_crossed_from_one_key_to_another_is_told_as_that(
+    owner: int | None, reader: int | None, said: str
+) -> None:
+    text = foreign(Form.CODE, extent=16, request=9, tenant=7, at_tokens=None)
+    owned = exchange(9, tenant=7, identity=owner)
+    reading = holding(text).model_copy(update={"identity": reader})
+    (found,) = findings(owned, reading)
+    assert said in found.evidence[0]
+
+
 def test_whole_and_partial_are_told_apart_and_the_strongest_comes_first() -> None:
     weak = foreign(Form.NAME, extent=1, request=None, tenant=9)
     part = foreign(Form.CODE, extent=9, whole=False, tenant=8, request=5)

@@ -112,5 +112,5 @@ def test_a_tenant_whose_key_is_refused_is_said_before_a_prompt_is_sent(tmp_path:
         raise AssertionError("nobody was refused")
 
     said = asyncio.run(exchange())
-    assert "as tenant 2 of the deployment file: the credentials were refused" in said
+    assert "as tenants.1 of the deployment file: the credentials were refused" in said
     assert "key-b" not in said
