@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 
-from kvcanary.lab.adapters import BASE, Adapter
+from kvcanary.lab.adapters import BASE, Adapter, adapter_named
 from kvcanary.lab.chances import Chances, FaultKey
 from kvcanary.lab.clock import Clock
 from kvcanary.lab.decode import DecodeRank
@@ -184,9 +184,14 @@ class Deployment:
     def unknown_model(self, asked: str, by: str) -> Refusal | None:
         """What vLLM says to a name that it does not serve; SGLang takes any."""
         served = self.scenario.model_name
-        if self.scenario.dialect is Dialect.SGLANG or asked in ("", served):
+        names = ("", served, *(f"{served}:{adapter}" for adapter in self.scenario.adapters))
+        if self.scenario.dialect is Dialect.SGLANG or asked in names:
             return None
         return no_such_model(asked, served, by)
+
+    def adapter_of(self, model: str) -> Adapter | None:
+        """The adapter that a request names with its model; None when it is not loaded."""
+        return adapter_named(model, self.scenario.adapters, len(self.tokenizer.words))
 
     def worker_refusal(
         self, role: str, prompt_tokens: int, max_new_tokens: int | None, *, chat: bool

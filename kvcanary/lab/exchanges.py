@@ -12,7 +12,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from kvcanary.lab.adapters import adapter_named
 from kvcanary.lab.deployment import Deployment
 from kvcanary.lab.gateway import OverRate, TokensPerMinute
 from kvcanary.lab.limits import Refusal, no_such_adapter
@@ -85,10 +84,9 @@ class FrontDoor:
         )
         if refusal is not None:
             return refused(self.words, refusal, name)
-        adapters, words = deployment.scenario.adapters, len(deployment.tokenizer.words)
-        adapter = adapter_named(asked.model, adapters, words)
+        adapter = deployment.adapter_of(asked.model)
         if adapter is None:
-            return refused(self.words, no_such_adapter(adapters), name)
+            return refused(self.words, no_such_adapter(deployment.scenario.adapters), name)
         room = deployment.submit(
             name,
             asked.prompt_ids,

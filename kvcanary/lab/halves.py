@@ -15,6 +15,7 @@ from typing import Any, Final
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from kvcanary.lab.adapters import BASE
 from kvcanary.lab.decode import DecodeRank
 from kvcanary.lab.deployment import Deployment
 from kvcanary.lab.exchanges import (
@@ -27,7 +28,7 @@ from kvcanary.lab.exchanges import (
     refused,
     whole,
 )
-from kvcanary.lab.limits import Refusal
+from kvcanary.lab.limits import Refusal, no_such_adapter
 from kvcanary.lab.prefill import PrefillRank
 from kvcanary.lab.requests import Asked, BadBodyError, Transfer
 from kvcanary.lab.room import Aborted, Finished, LabRequest, Refused, Room
@@ -79,13 +80,13 @@ class BootstrapRooms:
         raise HalfMissingError
 
     def _meet(self, prefill: _Half, decode: _Half) -> Room:
-        request = _request(decode.asked, decode.name)
+        request = _request(self._deployment, decode.asked, decode.name)
         return self._deployment.meet(
             request, _of(prefill.worker, PrefillRank), _of(decode.worker, DecodeRank)
         )
 
 
-def _request(asked: Asked, name: str) -> LabRequest:
+def _request(deployment: Deployment, asked: Asked, name: str) -> LabRequest:
     """As a worker gets it. The number is the deployment's to give."""
     return LabRequest(
         0,
@@ -94,6 +95,7 @@ def _request(asked: Asked, name: str) -> LabRequest:
         asked.sampling,
         asked.cache_salt,
         asked.stream,
+        adapter=deployment.adapter_of(asked.model) or BASE,
         objection=asked.objection,
     )
 
@@ -129,6 +131,8 @@ class PushedHalf:
         refusal = self.deployment.front_refusal(
             len(asked.prompt_ids), asked.sampling.max_new_tokens, chat=chat, rank=asked.rank
         )
+        if self.deployment.adapter_of(asked.model) is None:
+            refusal = no_such_adapter(self.deployment.scenario.adapters)
         if refusal is not None:
             return refused(self.words, refusal, name)
         try:
@@ -211,7 +215,9 @@ class PulledHalf:
         if room is None:
             refusal = Refusal("the pages of this request are not kept any more", "decode", 500)
             return refused(self.words, refusal, name)
-        self.deployment.take(room, _request(asked, name), _of(self.worker, DecodeRank))
+        self.deployment.take(
+            room, _request(self.deployment, asked, name), _of(self.worker, DecodeRank)
+        )
         shape = self.words.shape(asked, asked.model, name, room.fingerprint)
         return await answered(request, asked, room, shape, self.words, name)
 
@@ -231,7 +237,9 @@ class PulledHalf:
         )
 
     async def _prefill(self, request: Request, asked: Asked, name: str) -> Response:
-        room = self.deployment.meet(_request(asked, name), _of(self.worker, PrefillRank), None)
+        room = self.deployment.meet(
+            _request(self.deployment, asked, name), _of(self.worker, PrefillRank), None
+        )
         shape = self.words.shape(asked, asked.model, name, room.fingerprint)
         kept = {
             "do_remote_prefill": True,

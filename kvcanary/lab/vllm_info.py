@@ -12,17 +12,24 @@ from kvcanary.lab.tokenizer import IntArray
 
 def models(scenario: Scenario, role: str) -> dict[str, Any]:
     """``/v1/models`` of a worker of that role."""
+    base = scenario.model_name
+    cards = [_card(scenario, role, base, None)]
+    cards += [_card(scenario, role, f"{base}:{adapter}", base) for adapter in scenario.adapters]
+    return {"object": "list", "data": cards}
+
+
+def _card(scenario: Scenario, role: str, name: str, parent: str | None) -> dict[str, Any]:
     card: dict[str, Any] = {
-        "id": scenario.model_name,
+        "id": name,
         "object": "model",
         "created": int(time.time()),
         "owned_by": "vllm",
-        "root": scenario.model_name,
-        "parent": None,
+        "root": name,
+        "parent": parent,
     }
     if scenario.models_show_length:
         card["max_model_len"] = scenario.context_of(role)
-    return {"object": "list", "data": [card]}
+    return card
 
 
 def router_workers(addresses: tuple[WorkerAddress, ...]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -103,6 +104,16 @@ def test_a_half_without_a_room_is_refused(room: object, why: str) -> None:
             assert why in response.json()["message"]
 
     talking(HEALTHY, scene)
+
+
+def test_an_adapter_that_is_not_loaded_is_refused_by_each_half() -> None:
+    async def scene(talk: Talk) -> None:
+        for role in ("prefill", "decode"):
+            response = await half(talk, role, "hello", bootstrap_room=1, model="m:two")
+            assert response.status_code == 400
+            assert "adapter is not loaded" in response.json()["message"]
+
+    talking(replace(HEALTHY, adapters=("one",)), scene)
 
 
 def test_a_half_alone_gives_up_in_the_end() -> None:

@@ -92,6 +92,17 @@ def test_the_name_of_the_model_is_looked_at() -> None:
     talking(HEALTHY, scene)
 
 
+def test_adapters_are_models_of_their_own() -> None:
+    async def scene(talk: Talk) -> None:
+        listed = await told(talk, "prefill", "/v1/models")
+        names = [card["id"] for card in listed["data"]]
+        assert names == ["glm-5.3-lab", "glm-5.3-lab:one"]
+        for name, status in (*((name, 200) for name in names), ("glm-5.3-lab:two", 404)):
+            assert (await talk.complete("r", "hello", model=name)).status == status
+
+    talking(replace(HEALTHY, adapters=("one",)), scene)
+
+
 def test_the_shape_of_a_whole_answer() -> None:
     async def scene(talk: Talk) -> None:
         body = json.loads((await complete(talk, "abc", plain(40), max_tokens=4)).body)
