@@ -21,7 +21,7 @@ from tests.engines.captures import answer
 from tests.probing.rogue_server import Call, Handler, Rogue, rogue_server, run
 
 SECRET = "sk-SECRET-0123456789"
-DEADLINE = 0.3
+DEADLINE = 1.0
 NO_ENGINE = "nothing in its answers is of an engine that kvcanary knows"
 INFO = answer("sglang-0.5.23-server_info.json")
 

@@ -88,7 +88,7 @@ def of_fleet(count: int, deadline: float, *, named: bool = False) -> tuple[Facts
 
 @pytest.mark.parametrize("named", [False, True], ids=["listed", "named"])
 def test_of_64_workers_three_are_ill_and_the_others_are_complete(*, named: bool) -> None:
-    facts, fleet = of_fleet(64, deadline=3.0, named=named)
+    facts, fleet = of_fleet(64, deadline=5.0, named=named)
     assert len(facts.workers) == 64
     unknown = [n for n, worker in enumerate(facts.workers) if worker.pool_tokens is None]
     assert unknown == [HANGING, FAILING, HALF]
@@ -108,7 +108,7 @@ def test_a_fleet_that_hangs_ends_with_the_whole_s_deadline(monkeypatch: pytest.M
     """Twelve rounds of waiting would be due; after six it is over, and nobody is left out."""
     monkeypatch.setattr("tests.deployment.test_many_workers.respond", hang)
     monkeypatch.setattr("kvcanary.deployment.asking.AT_ONCE", 2)
-    facts, _ = of_fleet(24, deadline=0.1)
+    facts, _ = of_fleet(24, deadline=0.1, named=True)
     assert len(facts.workers) == 24
     assert all(worker.pool_tokens is None for worker in facts.workers)
     whys = [note.rpartition("(")[2] for note in facts.notes]

@@ -72,7 +72,7 @@ def asked(front: Handler, *named: Handler, **how: Any) -> tuple[Facts, list[Rogu
                     workers=known,
                     site_key=SITE_KEY,
                     trust_discovered=how.get("trusted", False),
-                    deadline_seconds=1.0,
+                    deadline_seconds=3.0,
                 )
             return facts, [door, *served]
 
