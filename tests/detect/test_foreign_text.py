@@ -119,7 +119,8 @@ def test_a_code_of_an_older_run_is_told_as_that() -> None:
     (found,) = findings(holding(old))
     assert found.severity is Severity.LEAK
     when = f"{begun(RUN - 99):%Y-%m-%d %H:%M} UTC"
-    assert f"the run of {when} ({RUN - 99:07x}), request 3" in found.evidence[0]
+    assert f"the run of {when} ({RUN - 99:07x}), " in found.evidence[0]
+    assert " before, request 3: a whole code" in found.evidence[0]
 
 
 def test_an_unverified_code_is_a_warning_and_never_a_leak() -> None:
