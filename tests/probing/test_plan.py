@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from kvcanary.canary.prompt import MAX_CHAPTERS
 from kvcanary.deployment.facts import Facts, Role
 from kvcanary.errors import ConfigError
-from kvcanary.probing.grammar import Fill, Probe, Read, load_probe
+from kvcanary.probing.buying import NO_LIMIT, Budget, buy, plan_price
+from kvcanary.probing.grammar import Abort, Fill, Probe, Read, Together, Wait, load_probe
 from kvcanary.probing.plan import USABLE_POOL, Plan, Planned, Stage, make_plan, replay_plan
 from kvcanary.probing.roles import FIRST_VICTIM, MAX_VICTIMS, TENANTS
-from kvcanary.probing.sizing import Calibration
+from kvcanary.probing.sizing import Calibration, FirstToken
 from kvcanary.record.exchange import Purpose
 from tests.builders import exchange, facts, readers, worker
 
@@ -220,3 +221,73 @@ def test_a_replay_overfills_no_pool_either() -> None:
     assert replay_plan(sent, 4).stages[0].in_flight == 4
     assert replay_plan(sent, 4, 1_000_000).stages[0].in_flight == 2
     assert replay_plan(sent, 4, 100_000).stages[0].in_flight == 1
+
+
+TIMED = USUAL.model_copy(
+    update={
+        "first_token": FirstToken(
+            base_seconds=0.1,
+            per_token_seconds=1e-5,
+            low_per_token_seconds=0.0,
+            high_per_token_seconds=2e-5,
+            longest_tokens=9_000,
+            samples=5,
+        )
+    }
+)
+
+
+def reads(group: str, tokens: str, count: int = 3) -> Read:
+    return Read(do="read", group=group, tokens=tokens, count=count)
+
+
+@given(st.data(), st.integers(1, 64))
+@settings(max_examples=200)
+def test_what_is_sent_together_fits_into_the_pool_together(
+    data: st.DataObject, concurrency: int
+) -> None:
+    lengths = st.sampled_from(["reach", "reach / 2", "reach / 7", "pool / 3"])
+    steps = tuple(reads(f"g{n}", data.draw(lengths)) for n in range(data.draw(st.integers(2, 4))))
+    probe = OVERSIZE.model_copy(update={"steps": (Together(do="together", steps=steps),)})
+    deployment = data.draw(deployments())
+    plan = planned(deployment, probe=probe, concurrency=concurrency)
+    named = {note.partition(":")[0] for note in plan.skipped}
+    assert {s.group for s in plan.stages} | named == {step.group for step in steps}
+    assert len({s.together for s in plan.stages}) <= 1
+    pool = deployment.decode_pool_tokens
+    at_once = sum(
+        sum(sorted((e.tokens + e.max_tokens for e in s.exchanges), reverse=True)[: s.in_flight])
+        for s in plan.stages
+    )
+    assert not pool or len(plan.stages) == 1 or at_once <= USABLE_POOL * pool + 1
+
+
+def test_a_dropped_prompt_goes_before_each_reader_and_they_are_bought_together() -> None:
+    step = Abort(do="abort", group="after", tokens="reach / 4", at=(0.5, "first token"))
+    probe = OVERSIZE.model_copy(update={"steps": (step, Wait(do="wait", seconds=5))})
+    plan = planned(incident(), probe=probe, calibration=TIMED)
+    (aborts, wait) = plan.stages
+    assert [(e.purpose, e.drop_at) for e in aborts.exchanges] == [
+        (Purpose.DROPPED, 0.5),
+        (Purpose.READER, None),
+        (Purpose.DROPPED, "first token"),
+        (Purpose.READER, None),
+    ]
+    assert aborts.in_flight == 1
+    assert len({e.tokens for e in aborts.exchanges}) == 1
+    assert (wait.exchanges, wait.wait and wait.wait.seconds) == ((), 5)
+    half = buy(plan, Budget(tokens=3 * aborts.exchanges[0].tokens), TIMED)
+    assert [e.number for e in half.exchanges] == [e.number for e in aborts.exchanges[:2]]
+    assert half.stages[-1].wait, "a wait costs no tokens"
+    assert "after: 1 of its requests" in half.skipped[-1]
+    seconds = plan_price(plan, TIMED, NO_LIMIT).seconds
+    assert seconds
+    assert seconds > 5
+
+
+def test_without_a_first_token_nothing_can_be_dropped_in_time() -> None:
+    step = Abort(do="abort", group="after", tokens="reach / 4")
+    probe = OVERSIZE.model_copy(update={"steps": (step,)})
+    plan = planned(incident(), probe=probe)
+    assert plan.stages == ()
+    assert plan.skipped == ("after: how long a first token takes is unknown",)
