@@ -129,7 +129,7 @@ def _lines(exchange: Exchange, everything: Sequence[Exchange]) -> list[str]:
         if tenant is None:
             whose = (
                 f"the run of {begun(run):%Y-%m-%d %H:%M} UTC ({run:07x}), "
-                f"{_age(exchange.started_at - begun(run).timestamp())} before, request {_and(named)}"
+                f"{_age(exchange.started_at - begun(run).timestamp())}request {_and(named)}"
             )
         elif named:
             whose = f"tenant {tenant}, request {_and(named)} ({groups.get(named[0], 'decoy')})"
@@ -158,11 +158,11 @@ def _as_another(reader: int | None, owner: int | None) -> str:
 
 
 def _age(seconds: float) -> str:
-    """``2 days``, ``3 hours``, ``40 minutes``: how long ago it was planted, rounded down."""
+    """``3 hours before, ``: how long ago it was planted, rounded down; nothing where clocks disagree."""
     for size, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
-            return f"{int(seconds // size):,} {unit}"
-    return "less than 2 minutes"
+            return f"{int(seconds // size):,} {unit} before, "
+    return "less than 2 minutes before, " if seconds >= 0 else ""
 
 
 def _summed(texts: Sequence[ForeignText]) -> str:

@@ -146,16 +146,21 @@ def test_every_attribution_to_a_tenant_is_true(sick: Checked) -> None:
 
 
 def test_answers_called_foreign_or_lost_read_pages_of_others(sick: Checked) -> None:
-    accused = {n for f in sick.record.findings if f.exchanges for n in f.exchanges}
+    """What counters say of a stratum is said of the honest request beside it, too."""
+    telling = ("isolation/", "ownership/", "refusal/")
+    accused = {n for f in sick.record.findings if f.rule.startswith(telling) for n in f.exchanges}
     assert len(accused) >= 6
     for number in accused:
         assert sick.truth[number].foreign_pages
 
 
 def test_answers_not_accused_read_only_their_own_pages(sick: Checked) -> None:
+    """But for the text that is sent twice: the second finds the first one's pages in the prefix cache."""
     accused = {n for f in sick.record.findings for n in f.exchanges}
+    numbers = [e.number for e in sick.record.exchanges]
     for exchange in sick.record.exchanges:
-        if exchange.answered and exchange.number not in accused:
+        twice = numbers.count(exchange.number) > 1
+        if exchange.answered and not twice and exchange.number not in accused:
             assert not sick.truth[exchange.number].foreign_pages
 
 
