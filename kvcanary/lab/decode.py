@@ -196,6 +196,7 @@ class DecodeRank:
         assert room.decode_table is not None  # noqa: S101 - prefill waits for the reservation
         sampling = request.sampling
         output_room = self.limits.output_room(room.prompt_tokens)
+        output_room = min(output_room, self._scenario.output_cap_tokens or output_room)
         self._lend_row(room)
         row = self._running[room] = _Row(
             room=room,

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from kvcanary.lab.chances import FaultKey
 from kvcanary.lab.clock import Clock
 from kvcanary.lab.deployment import Deployment
+from kvcanary.lab.dressing import OverloadedOnce, Rewriter
 from kvcanary.lab.gateway import Gateway, MaxBody, ProxyTimeout, ResponseCache, TokensPerMinute
 from kvcanary.lab.mixups import OffByOne, WrongStream
 from kvcanary.lab.scenario import Dialect
@@ -103,6 +104,11 @@ def page(collector: Collector) -> Door:
 def _proxy(gateway: Gateway, clock: Clock) -> list[Middleware]:
     """What stands before the check of the key, outermost first."""
     layers = []
+    if gateway.adds_headers or gateway.reorders_json:
+        order = gateway.reorders_json
+        layers.append(Middleware(Rewriter, headers=gateway.adds_headers, order=order))
+    if gateway.overloaded_at is not None:
+        layers.append(Middleware(OverloadedOnce, number=gateway.overloaded_at))
     if gateway.max_body_bytes is not None:
         layers.append(Middleware(MaxBody, max_bytes=gateway.max_body_bytes))
     if gateway.first_byte_seconds is not None:

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -18,6 +19,7 @@ from kvcanary.lab.limits import Refusal, no_such_adapter
 from kvcanary.lab.requests import Asked, BadBodyError, parse_generation
 from kvcanary.lab.room import Aborted, Delta, Finished, Refused, Room
 from kvcanary.lab.sglang_answers import DONE, AnswerShape, SglangWords, compact
+from kvcanary.lab.tokenizer import Tokenizer
 from kvcanary.lab.vllm_answers import VllmShape, VllmWords
 
 _SHORT_BODY_BYTES: Final = 1 << 16
@@ -32,16 +34,28 @@ class BodyReader:
     """Reads and parses bodies; the long ones in a thread, two at a time."""
 
     def __init__(self, deployment: Deployment) -> None:
-        self._tokenizer = deployment.tokenizer
+        scenario, tokenizer = deployment.scenario, deployment.tokenizer
+        self._parse = partial(
+            parse_generation,
+            tokenizer=tokenizer,
+            system=public_text(tokenizer, scenario.system_prompt_tokens),
+            must_think=scenario.speech.overthinks,
+        )
         self._threads = asyncio.Semaphore(2)
 
     async def asked(self, request: Request, *, chat: bool) -> Asked:
         """The request in the body. Raises BadBodyError and ClientDisconnect."""
         body = await read_body(request)
         if len(body) <= _SHORT_BODY_BYTES:
-            return parse_generation(body, self._tokenizer, chat=chat)
+            return self._parse(body, chat=chat)
         async with self._threads:
-            return await asyncio.to_thread(parse_generation, body, self._tokenizer, chat=chat)
+            return await asyncio.to_thread(self._parse, body, chat=chat)
+
+
+def public_text(tokenizer: Tokenizer, words: int) -> str:
+    """So many words that everybody may know."""
+    known = tokenizer.words
+    return " ".join(known[(at * 7919) % len(known)] for at in range(words))
 
 
 async def read_body(request: Request) -> bytes:

@@ -29,7 +29,8 @@ class Gateway:
     ``max_body_bytes``: longer bodies get 413. ``first_byte_seconds``: 504 when the upstream was
     silent that long. ``response_cache``: the same request gets the same response, id and all.
     ``tokens_per_minute``: of each API key, beyond which it gets 429. ``hides_usage``: responses
-    have no ``usage``.
+    have no ``usage``. ``overloaded_at``: that request of all gets 503. ``adds_headers``,
+    ``reorders_json``: see `kvcanary.lab.dressing`.
     """
 
     max_body_bytes: int | None = None
@@ -37,6 +38,9 @@ class Gateway:
     response_cache: bool = False
     tokens_per_minute: int | None = None
     hides_usage: bool = False
+    overloaded_at: int | None = None
+    adds_headers: bool = False
+    reorders_json: bool = False
 
 
 def _error_page(status: int, title: str) -> HTMLResponse:

@@ -95,6 +95,16 @@ def _forgets(scenario: Scenario, value: str) -> Scenario:
     return replace(scenario, speech=speech)
 
 
+def _moderates(scenario: Scenario, value: str) -> Scenario:
+    return replace(scenario, speech=replace(scenario.speech, declines_rate=_number(value, 1)))
+
+
+def _pastes(scenario: Scenario, value: str) -> Scenario:
+    if not value.strip():
+        raise _BadValueError("some text is needed")
+    return replace(scenario, speech=replace(scenario.speech, pastes=value))
+
+
 def _gateway(field: str, read: Callable[[str], object]) -> Callable[[Scenario, str], Scenario]:
     def take_up(scenario: Scenario, value: str) -> Scenario:
         changes: dict[str, Any] = {field: read(value)}
@@ -181,6 +191,41 @@ _HABITS: Final = {
             _speaks(repeatable=False),
         ),
         Habit(
+            "overthinks",
+            None,
+            "model",
+            "thinks until the output budget ends, whatever the request says",
+            _speaks(overthinks=True),
+        ),
+        Habit(
+            "moderates",
+            "RATE",
+            "model",
+            "declines in words, this often (0 to 1)",
+            _moderates,
+        ),
+        Habit(
+            "pastes",
+            "TEXT",
+            "model",
+            "ends every answer with TEXT, as if somebody had fed it that",
+            _pastes,
+        ),
+        Habit(
+            "cold-start",
+            "SECONDS",
+            "worker",
+            "takes so much longer for the first prompt of each prefill rank",
+            _field("cold_start_seconds", _number),
+        ),
+        Habit(
+            "output-cap",
+            "N",
+            "worker",
+            "ends every answer after N tokens with finish `length`",
+            _field("output_cap_tokens", _count),
+        ),
+        Habit(
             "auto-truncate",
             None,
             "worker",
@@ -214,6 +259,34 @@ _HABITS: Final = {
             "router",
             "leaves max_model_len out of /v1/models",
             _field("models_show_length", lambda _: False),
+        ),
+        Habit(
+            "system-prompt",
+            "WORDS",
+            "router",
+            "puts a public system prompt of WORDS words before every chat",
+            _field("system_prompt_tokens", _count),
+        ),
+        Habit(
+            "overloaded-at",
+            "N",
+            "router",
+            "answers the N-th request with 503, and no other",
+            _gateway("overloaded_at", _count),
+        ),
+        Habit(
+            "adds-headers",
+            None,
+            "router",
+            "adds headers, cookies and ids of its own to answers",
+            _gateway("adds_headers", _yes),
+        ),
+        Habit(
+            "reorders-json",
+            None,
+            "gateway",
+            "writes the keys of every JSON object in another order, with spaces",
+            _gateway("reorders_json", _yes),
         ),
         Habit(
             "no-usage",

@@ -122,6 +122,7 @@ class Continuation:
     ) -> None:
         self._shape = shape
         self._chances = None if shape.repeatable else f"{shape.seed}/request {serial}"
+        self._request = f"{shape.seed}/request {serial}"
         self._ignore_eos = ignore_eos
         self._step = first_step
         self._text: IntArray | None = None
@@ -180,6 +181,11 @@ class Continuation:
     def choose(self, text: IntArray, count: int) -> int:
         """A seeded choice among ``count`` for the whole answer."""
         return self._draw(text, 0, f"choice of {count}") % count
+
+    def lot(self, what: str) -> float:
+        """A seeded number from 0 to 1 for the request as such, whatever was read."""
+        drawn = blake2b(f"{self._request}/{what}".encode(), digest_size=8).digest()
+        return int.from_bytes(drawn, "big") / 2.0**64
 
     def _draw(self, text: IntArray, step: int, what: str) -> int:
         if self._chances is None:

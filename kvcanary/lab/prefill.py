@@ -53,6 +53,7 @@ class PrefillRank:
         self._clock = clock
         self._sender = Sender(scenario, pool, truth, chances, clock)
         self._first_before: int | None = None
+        self._warm_up_seconds = scenario.cold_start_seconds
         self._waiting: deque[Job] = deque()
         self._computing: Job | None = None
         self._inflight = 0
@@ -177,6 +178,9 @@ class PrefillRank:
     async def _compute(self, job: Job) -> None:
         if not await self._admit(job):
             return
+        if self._warm_up_seconds:
+            await self._clock.sleep(self._warm_up_seconds)
+            self._warm_up_seconds = 0.0
         done = await self._compute_chunks(job)
         if job.room.ended:
             self._release(job, computed_pages=done // self.pool.page_tokens)

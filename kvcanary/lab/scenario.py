@@ -80,6 +80,10 @@ class Scenario:
     waited longer for their turn are given up. ``adapters``: served as ``MODEL:ADAPTER``.
     ``host_memory_tokens``: what a decode process may lose before the system kills it.
 
+    ``output_cap_tokens``: no answer is longer, whatever was asked for. ``cold_start_seconds``: how
+    much longer the first prompt takes. ``system_prompt_tokens``: words of a public system prompt
+    that stands before every chat.
+
     ``prefill_context_tokens``: the context limit of the prefill workers where it is another one.
     ``parked_seconds``: how long prefill keeps pages that decode does not pull
     (vLLM's ``VLLM_NIXL_ABORT_REQUEST_TIMEOUT``).
@@ -120,6 +124,9 @@ class Scenario:
     waiting_timeout_seconds: float | None = None
     adapters: tuple[str, ...] = ()
     host_memory_tokens: int | None = None
+    output_cap_tokens: int | None = None
+    cold_start_seconds: float = 0.0
+    system_prompt_tokens: int = 0
 
     @property
     def prefill_shapes(self) -> tuple[WorkerShape, ...]:

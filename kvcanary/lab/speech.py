@@ -15,7 +15,7 @@ from kvcanary.lab.model import Continuation, ModelShape
 from kvcanary.lab.tokenizer import IntArray, Special, Tokenizer
 
 _SENTENCE_TOKENS: Final = 60
-_QUOTES: Final = 12
+_QUOTES: Final = 50
 _QUESTION_TOKENS: Final = 32
 _OPENINGS: Final = (
     "Sure, here is the label you asked for:",
@@ -60,13 +60,18 @@ class Speech:
 
     ``thinks``: chat answers begin with reasoning, unless the request turns it off. Without
     ``repeatable`` the same request meets other chances each time. ``forgetful_tokens``: it finds
-    nothing that stands more than so many tokens back.
+    nothing that stands more than so many tokens back. ``overthinks``: chats are thought about to
+    the end of the output budget, whatever the request says. ``declines_rate``: how often it declines
+    in words. ``pastes``: what stands at the end of every answer.
     """
 
     manner: Manner = Manner.PLAIN
     thinks: bool = False
     repeatable: bool = True
     forgetful_tokens: int | None = None
+    overthinks: bool = False
+    declines_rate: float = 0.0
+    pastes: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,12 +106,18 @@ class Voice:
             return self._say(texts[copier.choose(text, len(texts))])
 
         parts: list[Part] = []
+        if self.speech.overthinks and thinks:
+            return [say(_THOUGHTS), Say(tuple(text[-_QUESTION_TOKENS:].tolist())), Copy()]
         if thinks:
             parts += [say(_THOUGHTS), Say(tuple(text[-_QUESTION_TOKENS:].tolist()))]
             if copier.choose(text, 2):
                 parts += [self._say(_FOUND), Copy(sentence=True)]
             parts += [self._say(_DECIDED), Say((Special.THINK_END,))]
+        if copier.lot("declines") < self.speech.declines_rate:
+            return [*parts, say(_DECLINES)]
         match self.speech.manner:
+            case Manner.PLAIN if self.speech.pastes:
+                parts += [Copy(sentence=True), self._say(f" {self.speech.pastes}")]
             case Manner.PLAIN:
                 parts.append(Copy())
             case Manner.CHATTER:
@@ -138,7 +149,7 @@ class Speaker:
     def __init__(
         self, voice: Voice, serial: int, *, thinks: bool, ignore_eos: bool, first_step: int = 0
     ) -> None:
-        self.thinks = thinks and voice.speech.thinks
+        self.thinks = thinks and (voice.speech.thinks or voice.speech.overthinks)
         self._voice = voice
         self._ignore_eos = ignore_eos
         self._copier = Continuation(

@@ -118,8 +118,8 @@ def test_chatter_wraps_the_label() -> None:
 
 def test_quote_repeats_the_answer() -> None:
     async def scene(talk: Talk) -> None:
-        said = await ask(talk, PAPER.text("middle"), max_tokens=300)
-        assert said.content.count(PAPER.code("middle")) == 12
+        said = await ask(talk, PAPER.text("middle"), max_tokens=1500)
+        assert said.content.count(PAPER.code("middle")) == 50
         assert said.finish == "stop"
 
     showing(habitual("quote"), scene)
