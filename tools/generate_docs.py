@@ -1,4 +1,5 @@
-"""Writes what the code already knows: docs/cli.md, docs/record.md, docs/deployment-file.md, the JSON Schemas.
+"""Writes what the code already knows: docs/cli.md, docs/lab.md, docs/record.md, docs/deployment-file.md
+and the JSON Schemas.
 
 ``--check`` writes nothing and fails when anything is stale. In the Markdown files only the part
 between the two markers is generated; the rest is written by hand.
@@ -22,6 +23,7 @@ from pydantic import BaseModel
 from kvcanary.cli import cli
 from kvcanary.deployment.file import DeploymentFile
 from kvcanary.detect.advisories import Advisories
+from kvcanary.lab import faults, habits
 from kvcanary.probing.grammar import Probe, Suite
 from kvcanary.record.run import RunRecord
 
@@ -71,6 +73,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield schemas / "deployment.schema.json", _json(with_variables(deployment))
     keys = "\n".join(field_tables(without_nulls(deployment)))
     yield _within(ROOT / "docs" / "deployment-file.md", keys)
+    yield _within(ROOT / "docs" / "lab.md", "\n".join([*fault_sections(), *habit_table()]))
     yield _within(ROOT / "docs" / "cli.md", "\n".join(help_pages()))
     yield _within(ROOT / "docs" / "record.md", "\n".join(field_tables(record)))
 
@@ -198,6 +201,44 @@ def _type(field: Schema) -> str:
     if field.get("type") == "array":
         return f"list of {_type(field.get('items', {}))}"
     return str(field.get("type", "any"))
+
+
+# -- the lab ---------------------------------------------------------------------------------------
+
+
+def fault_sections() -> Iterator[str]:
+    """A heading for each mechanism, a table of its faults below."""
+    mechanisms = dict.fromkeys(fault.mechanism for fault in faults())
+    for mechanism in mechanisms:
+        yield f"### {mechanism}\n"
+        yield "| fault | where | what is wrong | needs | what a caller sees | what check ought to say | see |"
+        yield "| --- | --- | --- | --- | --- | --- | --- |"
+        for fault in faults():
+            if fault.mechanism == mechanism:
+                rate = "" if fault.usual_rate == 1 else f" ({fault.usual_rate:g})"
+                cells = (
+                    f"`{fault.key}`{rate}",
+                    fault.where,
+                    fault.wrong,
+                    fault.needs,
+                    fault.caller_sees,
+                    fault.check_says,
+                    ", ".join(fault.references),
+                )
+                yield f"| {' | '.join(cells)} |"
+        yield ""
+    yield "Behind a fault stands its rate at each opportunity, where that is not 1.\n"
+
+
+def habit_table() -> Iterator[str]:
+    """All habits, in the order in which a deployment is met."""
+    yield "### Habits\n"
+    yield "Innocent, all of them, or at least no leak.\n"
+    yield "| habit | of the | what it does |"
+    yield "| --- | --- | --- |"
+    for habit in habits():
+        yield f"| `{habit.usage}` | {habit.where} | {habit.does} |"
+    yield ""
 
 
 # -- files -----------------------------------------------------------------------------------------
