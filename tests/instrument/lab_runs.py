@@ -11,7 +11,16 @@ from typing import Any, TypeVar
 from kvcanary.canary.prompt import RunIdentity
 from kvcanary.canary.sitekey import SiteKey
 from kvcanary.deployment.target import Target
-from kvcanary.lab import Clock, FreeListPolicy, Lab, Routing, WallClock, scenario_named, with_habit
+from kvcanary.lab import (
+    Clock,
+    FreeListPolicy,
+    Lab,
+    Routing,
+    WallClock,
+    scenario_named,
+    with_fault,
+    with_habit,
+)
 from kvcanary.probing.buying import NO_LIMIT, Budget
 from kvcanary.probing.endpoint import Endpoint
 from kvcanary.probing.events import Listener
@@ -36,6 +45,7 @@ class Setup:
 
     scenario: str = "healthy"
     habits: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
     context: int = 4_096
     promised: bool = True
     suite: str = "smoke"
@@ -54,6 +64,8 @@ class Setup:
         scenario = scenario_named(self.scenario).scaled(context_tokens=self.context)
         for habit in self.habits:
             scenario = with_habit(scenario, habit)
+        for fault in self.faults:
+            scenario = with_fault(scenario, fault)
         if self.routing:
             scenario = replace(scenario, routing=self.routing)
         if self.free_list:
