@@ -33,7 +33,7 @@ test: lint
 	@$(BIN)/python tools/generate_docs.py --check
 	@$(BIN)/python tools/install_test_servers.py
 	@echo "== tests"
-	@$(BIN)/python -m pytest -W error
+	@$(BIN)/python -m pytest -W error --numprocesses auto --maxprocesses 4 --dist loadfile
 
 lint: $(FOR_DEVELOPING)
 	@echo "== format"
