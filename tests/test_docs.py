@@ -34,7 +34,7 @@ def test_what_is_generated_is_fresh() -> None:
         capture_output=True,
         text=True,
         check=False,
-        env={"COLUMNS": "43", "PATH": ""},
+        env={"COLUMNS": "43", "PATH": "", "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

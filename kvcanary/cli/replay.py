@@ -1,6 +1,7 @@
 """``kvcanary replay``: send the requests behind a finding again."""
 
 import asyncio
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,7 +78,8 @@ def replay(
         stream=info.stream,
         **reach,
     )
-    again = _again(recorded, wanted)
+    groups = _groups(recorded, wanted)
+    again = _again(recorded, groups)
     passes: list[RunIdentity | None] = []
     if text in ("same", "both"):
         passes.append(RunIdentity(info.run, nonce))
@@ -106,7 +108,7 @@ def replay(
     results = asyncio.run(run())
     return max(
         (
-            _told(result, wanted, same=identity is not None)
+            _told(result, wanted, groups, same=identity is not None)
             for result, identity in zip(results, passes, strict=True)
         ),
         key=lambda code: (code is ExitCode.VIOLATION, code),
@@ -126,8 +128,8 @@ def _wanted(record: "RunRecord", finding: str) -> "Finding":
     return wanted
 
 
-def _again(record: "RunRecord", wanted: "Finding") -> "tuple[Exchange, ...]":
-    """Victims, control and bystanders of the run, and the finding's own stratum."""
+def _again(record: "RunRecord", groups: AbstractSet[str]) -> "tuple[Exchange, ...]":
+    """Victims and control of the run, and the finding's own strata."""
     from kvcanary.record.exchange import Purpose
 
     always = (Purpose.FILL, Purpose.CONTROL)
@@ -135,11 +137,18 @@ def _again(record: "RunRecord", wanted: "Finding") -> "tuple[Exchange, ...]":
         e
         for e in record.exchanges
         if e.purpose in always
-        or (e.group == wanted.stratum and e.purpose in (Purpose.READER, Purpose.BYSTANDER))
+        or (e.group in groups and e.purpose in (Purpose.READER, Purpose.BYSTANDER))
     )
 
 
-def _told(result: "Result", wanted: "Finding", *, same: bool) -> "ExitCode":
+def _groups(record: "RunRecord", finding: "Finding") -> set[str]:
+    """The strata of the requests that a finding is about: several, where its rule makes one of all."""
+    return {e.group for e in record.exchanges if e.number in finding.exchanges}
+
+
+def _told(
+    result: "Result", wanted: "Finding", groups: AbstractSet[str], *, same: bool
+) -> "ExitCode":
     from kvcanary.verdict.claims import ExitCode, Status
     from kvcanary.verdict.judge import CLAIM_OF_RULE
 
@@ -148,7 +157,7 @@ def _told(result: "Result", wanted: "Finding", *, same: bool) -> "ExitCode":
     claims = record.verdict.claims if record.verdict else ()
     unknown = [c.text for c in claims if c.name is about and c.status is Status.INCONCLUSIVE]
     text = "the same text" if same else "fresh text"
-    back = [f for f in record.findings if f.rule == wanted.rule and f.stratum == wanted.stratum]
+    back = [f for f in record.findings if f.rule == wanted.rule and _groups(record, f) & groups]
     if back:
         click.echo(f"with {text}: it came back: {back[0].title}")
         code = ExitCode.VIOLATION

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kvcanary.record.exchange import Exchange
-from kvcanary.verdict.findings import Finding, Severity
+from kvcanary.verdict.findings import Finding, Severity, named, stratum_of
 
 TOLERANCE = 0.01
 """Fraction of the predicted prompt tokens that a server's count may be off. Codes tokenise unevenly and
@@ -37,16 +37,19 @@ def findings(exchanges: Sequence[Exchange]) -> tuple[Finding, ...]:
                 f"asked for at most {exchange.max_tokens:,}"
             )
             wrong.append((exchange, line))
-    return tuple(
+    if not wrong:
+        return ()
+    groups = [e.group for e, _ in wrong]
+    return (
         Finding(
             rule="accounting/usage",
             severity=Severity.ACCOUNTING,
-            stratum=group,
-            title=f"usage does not add up for {sum(e.group == group for e, _ in wrong)} answers in `{group}`",
-            evidence=tuple(f"request {e.number}: {line}" for e, line in wrong if e.group == group),
+            stratum=stratum_of(groups, "accounting"),
+            title=f"usage does not add up for {len(wrong)} answer{'s' if len(wrong) > 1 else ''} in "
+            f"{named(groups)}",
+            evidence=tuple(f"request {e.number} (`{e.group}`): {line}" for e, line in wrong),
             remedy="Look for silent truncation (SGLang --allow-auto-truncate, a gateway that shortens chats) "
             "and for a response that belongs to another request.",
-            exchanges=tuple(e.number for e, _ in wrong if e.group == group),
-        )
-        for group in sorted({e.group for e, _ in wrong})
+            exchanges=tuple(e.number for e, _ in wrong),
+        ),
     )

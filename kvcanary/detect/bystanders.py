@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from kvcanary.record.exchange import Exchange, Purpose
-from kvcanary.verdict.findings import Finding, Severity
+from kvcanary.verdict.findings import Finding, Severity, stratum_of
 
 STOPPED = ("errored", "hung", "truncated")
 OVERLOAD = ("overloaded", "http_502", "http_504", "idle_reset")
@@ -37,7 +37,7 @@ def _stopped(bystanders: Sequence[Exchange]) -> tuple[Finding, ...]:
         Finding(
             rule="availability/bystanders-stopped",
             severity=Severity.AVAILABILITY if len(sure) > 1 else Severity.DEGRADED,
-            stratum=stopped[0].group,
+            stratum=stratum_of((e.group for e in stopped), "availability"),
             title=f"{len(stopped)} of {len(bystanders)} short requests beside long ones were not served",
             evidence=tuple(
                 f"request {e.number}: {e.length_tokens:,} tokens, {e.outcome} ({e.reason}) after "
@@ -71,7 +71,7 @@ def _starved(bystanders: Sequence[Exchange], exchanges: Sequence[Exchange]) -> t
         Finding(
             rule="availability/bystanders-starved",
             severity=Severity.DEGRADED,
-            stratum=starved[0][0].group,
+            stratum=stratum_of((e.group for e, _ in starved), "availability"),
             title=f"{len(starved)} of {len(waited)} short requests waited until a long one was done",
             evidence=tuple(
                 f"request {e.number}: first token after {seconds:.1f} s; {median(calm):.2f} s in calm"

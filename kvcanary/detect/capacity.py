@@ -11,7 +11,7 @@ from kvcanary.deployment.facts import Facts, Gpu, Role, Worker
 from kvcanary.detect import limits, remedies
 from kvcanary.record.exchange import Exchange
 from kvcanary.verdict.claims import Holding, Status
-from kvcanary.verdict.findings import Finding, Severity
+from kvcanary.verdict.findings import Finding, Severity, stratum_of
 
 NAMED = 3
 """Workers that a sentence names before it says how many more there are."""
@@ -157,7 +157,7 @@ def refused_within_promise(
         Finding(
             rule="capacity/refused-within-promise",
             severity=Severity.CAPACITY,
-            stratum=refused[0].group,
+            stratum=stratum_of((e.group for e in refused), "capacity"),
             title=f"{len(refused)} requests within the promised context ({context:,} tokens) were refused",
             evidence=tuple(
                 f"request {e.number} ({e.group}): {e.planned_tokens:,} tokens and {e.max_tokens} of output, "

@@ -15,7 +15,7 @@ from kvcanary.canary.lexicon import NAME_BITS
 from kvcanary.canary.run_number import begun
 from kvcanary.record.exchange import Exchange, ForeignText, Form
 from kvcanary.record.scale import Scale
-from kvcanary.verdict.findings import Finding, Severity
+from kvcanary.verdict.findings import Finding, Severity, stratum_of
 
 WARNING_ODDS = 1e-4
 """Weaker evidence than this is what chance does every now and then: not worth a person's time."""
@@ -193,7 +193,7 @@ def _unverified(members: Sequence[Exchange]) -> Finding:
     return Finding(
         rule="isolation/unverified-code",
         severity=Severity.DEGRADED,
-        stratum=members[0].group,
+        stratum=stratum_of((e.group for e in members), "isolation"),
         title=f"{count} string{'s' if count > 1 else ''} of the shape of a code that this site did not make",
         evidence=tuple(
             f"request {e.number}: {e.nulls.unverified_codes} unverified" for e in members

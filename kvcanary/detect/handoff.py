@@ -14,7 +14,7 @@ from kvcanary.deployment.facts import Facts, Role
 from kvcanary.detect.accounting import SLACK_TOKENS, TOLERANCE
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.window import Window, Work
-from kvcanary.verdict.findings import Finding, Severity
+from kvcanary.verdict.findings import Finding, Severity, named, stratum_of
 
 FITS = 0.5
 """Part of the shortest refused prompt from which on a growth of decode's may be its."""
@@ -192,18 +192,9 @@ def findings(
             members = [by_number[n] for n in account.window.exchanges]
             over = [e for e in members if e.answered and _over_prefill(e, facts)]
             went_on += [(account, over)] if over else []
-    groups = dict.fromkeys(window.group for window in windows)
     return (
-        *(
-            _short(group, mine)
-            for group in groups
-            if (mine := [a for a in short if a.group == group])
-        ),
-        *(
-            _not_terminal(group, those)
-            for group in groups
-            if (those := [pair for pair in went_on if pair[0].group == group])
-        ),
+        *((_short(short),) if short else ()),
+        *((_not_terminal(went_on),) if went_on else ()),
     )
 
 
@@ -214,13 +205,14 @@ def _over_prefill(exchange: Exchange, facts: Facts | None) -> bool:
     return bool(known) and len(known) == len(limits) and exchange.length_tokens > max(known)
 
 
-def _short(group: str, accounts: Sequence[Account]) -> Finding:
+def _short(accounts: Sequence[Account]) -> Finding:
+    groups = [account.group for account in accounts]
     return Finding(
         rule="accounting/prefill-decode",
         severity=Severity.ACCOUNTING,
-        stratum=group,
-        title=f"prefill did not compute what decode answered from in `{group}`",
-        evidence=tuple(account.why for account in accounts),
+        stratum=stratum_of(groups, "accounting"),
+        title=f"prefill did not compute what decode answered from in {named(groups)}",
+        evidence=tuple(f"`{account.group}`: {account.why}" for account in accounts),
         remedy="Decode answers from pages that prefill never filled: take these lengths out of service. "
         "Look in the prefill worker's log for these requests (X-Request-Id): refused, aborted, or replaced "
         "by a placeholder.",
@@ -228,17 +220,22 @@ def _short(group: str, accounts: Sequence[Account]) -> Finding:
     )
 
 
-def _not_terminal(group: str, refused: Sequence[tuple[Account, Sequence[Exchange]]]) -> Finding:
+def _not_terminal(refused: Sequence[tuple[Account, Sequence[Exchange]]]) -> Finding:
     count = sum(len(those) for _, those in refused)
+    groups = [account.group for account, _ in refused]
     return Finding(
         rule="accounting/refusal-not-terminal",
         severity=Severity.ACCOUNTING,
-        stratum=group,
-        title=f"a refusal did not stop the hand-off of {count} requests in `{group}`",
+        stratum=stratum_of(groups, "accounting"),
+        title=f"a refusal did not stop the hand-off of {count} request{'s' if count > 1 else ''} in "
+        f"{named(groups)}",
         evidence=tuple(
-            account.why
-            if account.result is Sum.WENT_ON
-            else f"{len(those)} prompts are longer than every prefill worker accepts; {account.why}"
+            f"`{account.group}`: "
+            + (
+                account.why
+                if account.result is Sum.WENT_ON
+                else f"{len(those)} of the prompts are longer than every prefill worker accepts; {account.why}"
+            )
             for account, those in refused
         ),
         remedy="A request that one worker refuses must end on all of them before any page is transferred. "

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kvcanary.deployment.facts import Facts, Worker
 from kvcanary.detect.unusual import unusual
 from kvcanary.record.exchange import Exchange
-from kvcanary.verdict.findings import Finding, Severity
+from kvcanary.verdict.findings import Finding, Severity, stratum_of
 
 _REMEDY = "Run again when nothing is being rolled out, and without fallbacks and response caches."
 
@@ -214,7 +214,7 @@ def _finding(rule: str, title: str, lines: Sequence[str], exchanges: Sequence[Ex
     return Finding(
         rule=rule,
         severity=Severity.DEGRADED,
-        stratum=exchanges[0].group if exchanges else "deployment",
+        stratum=stratum_of((e.group for e in exchanges), "deployment"),
         title=title,
         evidence=tuple(lines),
         remedy=_REMEDY,

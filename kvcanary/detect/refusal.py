@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from kvcanary.deployment.facts import Facts
 from kvcanary.record.exchange import Exchange
-from kvcanary.verdict.findings import Finding, Severity
+from kvcanary.verdict.findings import Finding, Severity, stratum_of
 
 
 def over_limit(exchanges: Sequence[Exchange], facts: Facts) -> tuple[Exchange, ...]:
@@ -25,7 +25,7 @@ def findings(exchanges: Sequence[Exchange], facts: Facts) -> tuple[Finding, ...]
         Finding(
             rule="refusal/answered-over-limit",
             severity=Severity.ACCOUNTING,
-            stratum=answered[0].group,
+            stratum=stratum_of((e.group for e in answered), "refusal"),
             title=f"{len(answered)} of {len(due)} prompts that no worker accepts "
             f"(more than {facts.surest_limit_tokens:,} tokens) were answered all the same",
             evidence=tuple(

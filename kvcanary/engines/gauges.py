@@ -35,7 +35,8 @@ class Gauges:
         used: tokens in use.
         share: part of the pool that is in use, 0 to 1: where the engine tells no tokens.
         pool: capacity in tokens.
-        pool_label: a metric and the label of it that holds the capacity, where it is no value.
+        pool_label: where the capacity is no value: a metric, its label that holds the capacity, and the one
+            that holds the part of it that no request gets.
         queued: the waiting queue.
         handing_over: the queues between prefill and decode; a request stands in one of them.
     """
@@ -48,7 +49,7 @@ class Gauges:
     used: tuple[str, ...] = ()
     share: tuple[str, ...] = ()
     pool: tuple[str, ...] = ()
-    pool_label: tuple[str, str] | None = None
+    pool_label: tuple[str, str, str] | None = None
     failures: tuple[str, ...] = ()
     copy_labels: tuple[str, ...] = ()
 
@@ -89,7 +90,8 @@ VLLM_GAUGES = Gauges(
     rank_label="engine",
     share=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
     # num_gpu_blocks is the sum over all ranks and is repeated on each: no pool of one
-    pool_label=("vllm:cache_config_info", "kv_cache_size_tokens"),
+    # the size counts the null block in, and the share of it that is used does not
+    pool_label=("vllm:cache_config_info", "kv_cache_size_tokens", "block_size"),
     running=("vllm:num_requests_running",),
     queued=("vllm:num_requests_waiting",),
     failures=(

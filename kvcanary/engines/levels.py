@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kvcanary.deployment.facts import Worker
 from kvcanary.engines import catalogue, sglang
-from kvcanary.engines.documents import Documents, Want
+from kvcanary.engines.documents import Documents, Want, in_label
 from kvcanary.engines.exposition import Exposition, Sample
 from kvcanary.engines.gauges import (
     GAUGES,
@@ -25,6 +25,8 @@ from kvcanary.engines.gauges import (
 PAGE = Want("/metrics", metrics=True)
 WANTED = frozenset[str]().union(*(gauges.metrics for gauges in GAUGES))
 """The metrics that are read."""
+MAX_DIGITS = 6
+"""Of a rank."""
 
 
 def wants_of(engine: str) -> tuple[Want, ...]:
@@ -112,9 +114,10 @@ def _copy(sample: Sample, gauges: Gauges) -> tuple[int, ...]:
 def _pool_in_label(samples: Sequence[Sample], gauges: Gauges) -> int | None:
     if gauges.pool_label is None:
         return None
-    metric, label = gauges.pool_label
-    told = (_number(s.label(label), digits=15) for s in samples if s.name == metric)
-    return next((pool for pool in told if pool is not None), None)
+    metric, size, kept = gauges.pool_label
+    row = next((sample for sample in samples if sample.name == metric), None)
+    told = [in_label(row, label) if row else None for label in (size, kept)]
+    return told[0] - told[1] if told[0] and told[1] and told[0] > told[1] else None
 
 
 def _whole(value: float | None) -> int | None:
@@ -123,6 +126,6 @@ def _whole(value: float | None) -> int | None:
     return int(value) if value == int(value) else None
 
 
-def _number(label: str | None, digits: int = 6) -> int | None:
-    fits = label is not None and len(label) <= digits and label.isascii() and label.isdigit()
+def _number(label: str | None) -> int | None:
+    fits = label is not None and len(label) <= MAX_DIGITS and label.isascii() and label.isdigit()
     return int(label) if fits and label is not None else None

@@ -1,5 +1,6 @@
 """A finding: one violated expectation with its evidence and what to do."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from kvcanary.record.base import Recorded
@@ -21,7 +22,8 @@ FAILING = frozenset(Severity) - {Severity.DEGRADED}
 
 
 class Finding(Recorded):
-    """``rule`` is stable; ``stratum`` names the exchanges it is about."""
+    """``rule`` is stable; ``stratum`` names the exchanges it is about; where they are of several, it is the
+    family of the rule."""
 
     rule: str
     severity: Severity
@@ -36,3 +38,16 @@ class Finding(Recorded):
     """Until when and why this finding fails nothing; None where it counts."""
     odds: float | None = None
     """Designed odds that chance alone produced this, in the whole run."""
+
+
+def stratum_of(groups: Iterable[str], family: str) -> str:
+    """The one stratum that exchanges of these groups belong to; of several, the ``family`` of the rule, so
+    that a waiver for one stratum covers no other."""
+    known = set(groups)
+    return known.pop() if len(known) == 1 else family
+
+
+def named(groups: Iterable[str]) -> str:
+    """The strata as a sentence names them."""
+    *most, last = (f"`{group}`" for group in dict.fromkeys(groups))
+    return f"{', '.join(most)} and {last}" if most else last

@@ -187,9 +187,13 @@ def test_the_record_holds_no_text_of_the_prompts_or_answers(
 # replay
 
 
-def test_a_replay_of_the_incident_meets_it_again(sick: tuple[Path, Ended, RunRecord]) -> None:
+@pytest.mark.parametrize("rule", ["ownership/labels-lost", "accounting/prefill-decode"])
+def test_a_replay_of_the_incident_meets_it_again(
+    sick: tuple[Path, Ended, RunRecord], rule: str
+) -> None:
+    """Of one stratum, and of all of them."""
     folder, _, record = sick
-    number = 1 + [f.rule for f in record.findings].index("ownership/labels-lost")
+    number = 1 + [f.rule for f in record.findings].index(rule)
     ended = kvcanary(folder, "replay", str(folder / "run.jsonl"), f"F{number}")
     assert ended.code == 1, ended.said
     assert "with the same text: it came back" in ended.out

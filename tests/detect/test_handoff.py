@@ -147,6 +147,19 @@ def test_several_windows_of_a_stage_make_one_finding() -> None:
     assert all(len(f.evidence) == 2 for f in found)
 
 
+def test_several_stages_make_one_finding_that_names_them() -> None:
+    sent = [exchange(n, tokens=20_000, group=g) for n, g in ((1, "window"), (2, "edge"))]
+    windows = [window(e, prefill=work(1, 1)).model_copy(update={"group": e.group}) for e in sent]
+    found = findings(windows, sent, SHORT)
+    assert [(f.rule, f.stratum, f.exchanges) for f in found] == [
+        ("accounting/prefill-decode", "accounting", (1, 2)),
+        ("accounting/refusal-not-terminal", "accounting", (1, 2)),
+    ]
+    for one in found:
+        assert "`window` and `edge`" in one.title
+        assert [line.split(":")[0] for line in one.evidence] == ["`window`", "`edge`"]
+
+
 # -- the claim ---------------------------------------------------------------------------------
 
 

@@ -59,12 +59,14 @@ def test_more_output_than_was_asked_for() -> None:
     assert "asked for at most 160" in found.evidence[0]
 
 
-def test_accounting_is_told_per_group() -> None:
+def test_usage_is_told_once_with_its_strata() -> None:
     wrong = [exchange(n, group=g, prompt_tokens=1) for n, g in ((1, "a"), (2, "b"), (3, "a"))]
-    assert [(f.stratum, f.exchanges) for f in accounting.findings(wrong)] == [
-        ("a", (1, 3)),
-        ("b", (2,)),
-    ]
+    (found,) = accounting.findings(wrong)
+    assert (found.stratum, found.exchanges) == ("accounting", (1, 2, 3))
+    assert "3 answers in `a` and `b`" in found.title
+    assert "request 2 (`b`): usage says 1 prompt tokens" in found.evidence[1]
+    (lone,) = accounting.findings(wrong[:1])
+    assert (lone.stratum, "1 answer in `a`" in lone.title) == ("a", True)
 
 
 # first token

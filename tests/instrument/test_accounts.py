@@ -18,8 +18,12 @@ def test_the_incident_shows_in_the_counters() -> None:
     sick = ran(Setup("glm-5.3", context=8_192, suite="check"))
     assert sick.rules >= BOTH
     assert sick.claim("accounting").status == "fail"
-    accused = {f.stratum for f in sick.record.findings if f.rule in BOTH}
-    assert accused == {"window", "edge", "confirmation"}
+    found = [f for f in sick.record.findings if f.rule in BOTH]
+    assert len(found) == 2, "one finding for each rule, whatever strata showed it"
+    for one in found:
+        accused = {line.split("`")[1] for line in one.evidence}
+        assert accused == {"window", "edge", "confirmation"}
+        assert one.stratum == "accounting"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tests.probing.rogue_server import Call, Handler, delta, rogue_server, run, 
 INTERVAL = 0.01
 VLLM = (
     'vllm:num_requests_running{engine="0"} 1\nvllm:kv_cache_usage_perc{engine="0"} 0.25\n'
-    'vllm:cache_config_info{engine="0",kv_cache_size_tokens="400"} 1\n'
+    'vllm:cache_config_info{block_size="16",engine="0",kv_cache_size_tokens="416"} 1\n'
 )
 
 
