@@ -1,5 +1,6 @@
 """The command line: one module per command, imported when the command is run."""
 
+import errno
 import io
 import os
 import signal
@@ -106,10 +107,16 @@ def _failed(error: Exception) -> int:
         return ExitCode.INTERRUPTED
     if isinstance(error, click.ClickException):
         error.show()
+    elif isinstance(error, OSError) and error.errno in _FULL:
+        click.echo(f"Error: what there is to say could not be written: {error.strerror}.", err=True)
     else:
         told = str(error) if isinstance(error, KvcanaryError) else _place(error)
         click.echo(f"Error: {told}", err=True)
     return ExitCode.COULD_NOT_RUN
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""No room for what is written to standard output."""
 
 
 def _place(error: BaseException) -> str:

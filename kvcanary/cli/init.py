@@ -56,6 +56,8 @@ def init(connection: Connection, path: Path, force: bool) -> int:
     except FileExistsError:
         raise there from None
     click.echo(f"wrote {path}")
+    for note in found.notes:
+        click.echo(f"note: {note}")
     if found.model is None:
         click.echo("first: say in it which model to test")
     if found.needs_key:

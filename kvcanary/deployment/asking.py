@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import Self
 
 from kvcanary.deployment.routers import DYNAMO_METRICS, Listed
@@ -11,6 +12,7 @@ from kvcanary.engines import catalogue, sglang
 from kvcanary.engines.documents import Documents, Want
 from kvcanary.engines.exposition import Exposition, parse
 from kvcanary.probing.client import Client, JsonReply, TextReply
+from kvcanary.probing.outcome import Reason
 from kvcanary.probing.tracebacks import Unseen
 
 AT_ONCE = 32
@@ -20,12 +22,33 @@ METRICS = catalogue.METRICS | DYNAMO_METRICS | _ROUTER_METRICS
 NOTHING = "nothing came back in time"
 
 
+_WORDS = {
+    Reason.DEADLINE: "no answer in time",
+    Reason.HTML: "a web page",
+    Reason.EMPTY_BODY: "an empty body",
+    Reason.NOT_JSON: "something that is no JSON",
+    Reason.TOO_LARGE: "more than is read",
+    Reason.NOT_HTTP: "no whole HTTP answer",
+    Reason.IDLE_RESET: "a closed connection",
+    Reason.TLS: "a failure of TLS",
+}
+
+
+def came(reply: JsonReply | TextReply) -> str:
+    """What came in place of a document that could be read, in words."""
+    if reply.status is not None and reply.status >= HTTPStatus.MULTIPLE_CHOICES:
+        return f"HTTP {reply.status}"
+    if reply.reason is None:
+        return "something else" if reply.status else NOTHING
+    return _WORDS.get(reply.reason, reply.reason.replace("_", " "))
+
+
 @dataclass(frozen=True, slots=True)
 class Answers:
     """What one server answered.
 
     Attributes:
-        why: what came in place of documents that could be read: ``HTTP 404``, ``deadline``.
+        why: what came in place of documents that could be read: ``HTTP 404``, ``no answer in time``.
         is_there: whether anything came back at all.
     """
 
@@ -72,9 +95,7 @@ class _Gathered:
         if not refused and (self.values or self.pages):
             return "nothing in its answers is of an engine that kvcanary knows"
         told = refused or [r for r in self.replies if r.status] or self.replies
-        if told and told[0].status:
-            return f"HTTP {told[0].status}"
-        return told[0].reason or NOTHING if told else NOTHING
+        return came(told[0]) if told else NOTHING
 
 
 class Asker:

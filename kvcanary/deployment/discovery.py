@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from kvcanary.canary.sitekey import SiteKey
 from kvcanary.deployment import routers
-from kvcanary.deployment.asking import Answers, Asker, together
+from kvcanary.deployment.asking import Answers, Asker, came, together
 from kvcanary.deployment.facts import Facts, Role, Worker
 from kvcanary.deployment.routers import Listed, Listing
 from kvcanary.deployment.scraped import Scraped, scraped
@@ -56,6 +57,7 @@ _NOT_ASKED = {
     Reason.CONNECT_TIMEOUT: "no connection came about in time. Check the host, the port and firewalls",
     Reason.DEADLINE: "no answer came in time. Check that the server is ready, or name the model with --model",
 }
+_NO_CONNECTION = frozenset(_NOT_ASKED) - {Reason.DEADLINE}
 
 
 async def discover(
@@ -71,7 +73,8 @@ async def discover(
 ) -> Facts:
     """Ask the front door, then each worker that it or the person names.
 
-    Raises Unreachable or Unauthorized where the context limit stays unknown because nobody could be asked.
+    Raises Unreachable where no worker is known and no connection to the front door can be made, and
+    Unreachable or Unauthorized where the context limit stays unknown because nobody could be asked.
 
     Args:
         context_source: who promised ``context_tokens``.
@@ -101,15 +104,26 @@ async def discover(
     else:
         known = [w.context_tokens for w in found.workers if w.context_tokens]
         context, source = max(known, default=0), "the workers' context length"
-        if not context:
-            raise_unless_asked(client.endpoint, models)
+    if not context or (not found.workers and models.reason in _NO_CONNECTION):
+        raise_unless_asked(client.endpoint, models)
     return Facts(
         context_tokens=context or None,
         context_source=source if context else "unknown",
         workers=found.workers,
         front_door=found.front_door,
-        notes=(*found.notes, *told.notes),
+        notes=(*_no_list(client.endpoint, models, found), *found.notes, *told.notes),
     )
+
+
+def _no_list(endpoint: Endpoint, models: JsonReply, found: "_Found") -> tuple[str, ...]:
+    """What came in place of the list of models from a server that is nothing else that is known either."""
+    if found.workers or openai.models(models.value):
+        return ()
+    what = "no list of models" if models.value is not None else came(models)
+    hint = "Is this the base URL of an OpenAI-compatible server, usually ending in /v1?"
+    if models.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        hint = "Check the API key."
+    return (f"GET {endpoint.base_url}/models: {what}. {hint}",)
 
 
 @dataclass(frozen=True, slots=True)

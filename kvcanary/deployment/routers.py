@@ -76,8 +76,15 @@ def listing(documents: Documents) -> Listing:
 def _listing(router: str, named: list[Listed]) -> Listing:
     notes = []
     if strange := sum(worker.url is None for worker in named[:MAX_WORKERS]):
-        notes.append(f"{strange} listed workers have no known role or no plain http(s) URL.")
+        notes.append(
+            f"{strange} of the {len(named):,} workers that the front door lists cannot be asked: no known role, "
+            "or no plain http(s) URL. Name them in a deployment file."
+        )
     kept = _once(named[:MAX_WORKERS])
+    notes += [
+        f"The front door lists {url} in several roles: name its role in a deployment file."
+        for url in sorted(_in_two_roles(named[:MAX_WORKERS]))
+    ]
     if len(named) > MAX_WORKERS:
         notes.append(f"Only the first {MAX_WORKERS} of {len(named):,} listed workers were asked.")
         kept.append(Listed(None))
@@ -85,13 +92,22 @@ def _listing(router: str, named: list[Listed]) -> Listing:
 
 
 def _once(named: list[Listed]) -> list[Listed]:
-    """Each address once in a role: a worker may be listed for each of its ranks."""
-    kept: dict[tuple[str, Role | None], Listed] = {}
+    """Each address once: a worker may be listed for each of its ranks. In several roles it has none."""
+    kept: dict[str, Listed] = {}
     nowhere = [worker for worker in named if worker.url is None]
+    unsure = _in_two_roles(named)
     for worker in named:
         if worker.url is not None:
-            kept.setdefault((worker.url, worker.role), worker)
+            kept.setdefault(worker.url, Listed(worker.url) if worker.url in unsure else worker)
     return [*kept.values(), *nowhere]
+
+
+def _in_two_roles(named: list[Listed]) -> frozenset[str]:
+    roles: dict[str, set[Role | None]] = {}
+    for worker in named:
+        if worker.url is not None:
+            roles.setdefault(worker.url, set()).add(worker.role)
+    return frozenset(url for url, those in roles.items() if len(those) > 1)
 
 
 def _entry(entry: object) -> Listed:

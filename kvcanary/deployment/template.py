@@ -6,6 +6,7 @@ What a server said (names of models, addresses) is quoted, and left out where it
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -164,13 +165,17 @@ def _workers(found: Found) -> Iterator[str]:
     """The front door itself is asked anyway, with its key."""
     door = found.endpoint.base_url.removesuffix("/v1")
     workers = found.facts.workers if found.facts else ()
-    named = [w for w in workers if _SAFE.fullmatch(w.url) and w.url not in ("-", door)]
-    if not named:
-        itself = any(w.url == door for w in workers)
+    named = [w for w in workers if w.url != door]
+    placed = [w for w in named if w.url.startswith("http") and _SAFE.fullmatch(w.url)]
+    lost = Counter(worker.role for worker in named if worker not in placed)
+    for role, count in lost.items():
+        them = "workers" if count > 1 else "worker"
+        yield f"# {count} {role} {them} cannot be asked, since no URL is known: add it below."
+    if not placed:
         yield (
             "# The front door is an engine itself. Workers behind a router would be named so:"
-            if itself
-            else "# No worker was found. Name them, so that capacity can be judged:"
+            if any(w.url == door for w in workers)
+            else "# No worker could be asked. Name them, so that capacity can be judged:"
         )
         yield "# workers:"
         yield "#   prefill:"
@@ -182,7 +187,7 @@ def _workers(found: Found) -> Iterator[str]:
     yield "# As the front door lists them. No key is sent to a worker that has none here (key: ${NAME})."
     yield "workers:"
     for role in Role:
-        mine = [worker for worker in named if worker.role is role]
+        mine = [worker for worker in placed if worker.role is role]
         if mine:
             yield f"  {role.value}:"
         for worker in mine:

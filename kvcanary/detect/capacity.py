@@ -95,13 +95,15 @@ def holdings(facts: Facts) -> tuple[Holding, ...]:
 
 def missing(facts: Facts) -> str | None:
     """Why capacity is not assessed; None where every pool of each role is known."""
-    if facts.context_tokens is None:
-        return "the promised context limit is unknown. Give it with --context"
+    promise = "the promised context limit is unknown. Give it with --context"
     if not facts.workers:
         return (
             "no worker is known. Let kvcanary reach the router's /workers and what each worker tells "
             "(SGLang: /server_info, vLLM: /metrics), or list the workers in a deployment file"
+            + (f"; and {promise}" if facts.context_tokens is None else "")
         )
+    if facts.context_tokens is None:
+        return promise
     roles = {worker.role for worker in facts.workers}
     if Role.UNIFIED not in roles:
         for role in (Role.PREFILL, Role.DECODE):

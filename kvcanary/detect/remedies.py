@@ -63,7 +63,7 @@ def _growth(worker: Worker, context: int, missing: int, gpus: Sequence[Gpu]) -> 
         return f"what a token of KV takes is not known, so raise the pool step by step{how}"
     missing_bytes = math.ceil(missing * worker.bytes_per_token)
     parts = [
-        f"{missing_bytes / GIB:,.2f} GiB more on each GPU ({worker.bytes_per_token:,.0f} bytes a token)"
+        f"{_size(missing_bytes)} more on each GPU ({worker.bytes_per_token:,.0f} bytes a token)"
     ]
     total = min((g.total_bytes for g in gpus if g.total_bytes), default=None)
     if flag and total and worker.engine not in _OF_FREE:
@@ -71,6 +71,12 @@ def _growth(worker: Worker, context: int, missing: int, gpus: Sequence[Gpu]) -> 
     if worker.engine == "vllm":
         parts.append(f"or --kv-cache-memory-bytes {math.ceil(context * worker.bytes_per_token)}")
     return "; ".join(parts)
+
+
+def _size(count: int) -> str:
+    """Rounded up: what is told is to be enough."""
+    unit, name = (GIB, "GiB") if count >= GIB / 10 else (GIB >> 10, "MiB")
+    return f"{math.ceil(count / unit * 100) / 100:,.2f} {name}"
 
 
 def _fraction(flag: str, now: float | None, missing_bytes: int, total: int) -> str:

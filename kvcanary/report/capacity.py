@@ -145,8 +145,12 @@ def _unknown(facts: Facts) -> Iterator[RenderableType]:
     if not alike and not facts.notes:
         return
     yield Text("\nUnknown", "bold")
+    told = {remedy for _, remedy in alike}
     for note in facts.notes:
-        yield Text(f"  {note}", "yellow")
+        if not any(
+            note.endswith(f": {remedy}.") for remedy in told
+        ):  # for each worker; below for all
+            yield Text(f"  {note}", "yellow")
     for (figure, remedy), names in alike.items():
         yield Text(f"  {_FIGURES.get(figure, figure)} of {_listed(names)}: {remedy}")
 

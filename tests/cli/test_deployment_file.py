@@ -16,6 +16,7 @@ from kvcanary.probing.endpoint import UNNAMED, Endpoint
 from kvcanary.probing.yaml_file import load_yaml
 from kvcanary.record.journal import load
 from tests.cli.command import COMMAND, Ended, environment, kvcanary, only_record, records
+from tests.engines.captures import answer
 from tests.instrument.served_lab import served
 from tests.probing.rogue_server import Call, Handler, rogue_server, run
 
@@ -77,7 +78,7 @@ def test_what_init_writes_is_taken_as_it_is(tmp_path: Path, *, hidden: bool) -> 
     assert text.startswith("# yaml-language-server: $schema=file:///")
     assert text.splitlines()[0].endswith("/reports/schemas/deployment.schema.json")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert ("# No worker was found" in text) is hidden
+    assert ("# No worker could be asked" in text) is hidden
 
 
 def test_a_file_that_is_there_stays_unless_forced(tmp_path: Path) -> None:
@@ -116,6 +117,52 @@ def test_no_key_is_written(tmp_path: Path) -> None:
     assert "# model: NAME  # has to be chosen; served: " in text
     lone = command_against(guarded, tmp_path, "check", str(path), extra=given)[0]
     assert lone.code == 2
+
+
+ASKABLE = {"url": "http://127.0.0.1:9", "worker_type": "decode"}
+LISTS: list[tuple[str, object, int]] = [
+    ("/health", answer("dynamo-health.json"), 0),
+    (
+        "/workers",
+        {"workers": [{"url": "file:///etc/passwd", "worker_type": "prefill"}, ASKABLE]},
+        1,
+    ),
+    ("/workers", {"workers": [{"worker_type": "decode"}, "x", None]}, 0),
+    ("/workers", {"workers": [{"url": "http://[::1]:9", "worker_type": "prefill"}, ASKABLE]}, 2),
+    ("/workers", {"workers": [ASKABLE] * 3}, 1),
+    ("/workers", {"workers": [ASKABLE, {**ASKABLE, "worker_type": "prefill"}]}, 1),
+]
+
+
+@pytest.mark.parametrize(("path", "listed", "asked"), LISTS)
+def test_workers_that_cannot_be_asked_are_said_and_keep_the_file_valid(
+    path: str, listed: object, asked: int, tmp_path: Path
+) -> None:
+    async def router(call: Call) -> None:
+        paths = {path: listed, "/v1/models": {"data": [{"id": "m", "max_model_len": 9}]}}
+        found = paths.get(call.path)
+        await call.answer(200 if found else 404, json.dumps(found).encode())
+
+    written = tmp_path / "kvcanary.yaml"
+    made, _ = command_against(router, tmp_path, "init", "URL", "-o", str(written))
+    assert made.code == 0, made.said
+    named = load_deployment(written).workers
+    assert len((*named.prefill, *named.decode, *named.unified)) == asked
+    text = written.read_text()
+    assert "unknown-" not in text
+    if "file:" in str(listed):
+        assert "# 1 prefill worker cannot be asked, since no URL is known: add it below." in text
+
+
+def test_init_of_what_serves_no_model_says_so(tmp_path: Path) -> None:
+    async def page(call: Call) -> None:
+        await call.answer(200, b"<html>Welcome</html>", "text/html")
+
+    path = tmp_path / "kvcanary.yaml"
+    made, _ = command_against(page, tmp_path, "init", "URL", "-o", str(path))
+    assert made.code == 0
+    for text in (made.said, path.read_text()):
+        assert "/models: a web page. Is this the base URL of an OpenAI-compatible server" in text
 
 
 @pytest.mark.parametrize(

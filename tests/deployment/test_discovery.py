@@ -112,10 +112,10 @@ async def refusing(call: Call) -> None:
 @pytest.mark.parametrize(
     ("handler", "why"),
     [
-        (silent, "deadline"),
+        (silent, "no answer in time"),
         (redirecting, "HTTP 302"),
         (garbage, NO_ENGINE),
-        (huge, "HTTP 200"),
+        (huge, "more than is read"),
         (refusing, "HTTP 401"),
         (documents(), "HTTP 404"),
         (documents(server_info=[]), NO_ENGINE),
@@ -164,8 +164,11 @@ def test_a_listed_worker_that_cannot_be_asked_stays_unknown(entry: object) -> No
     """Left out, the others would pass for the whole deployment."""
 
     async def exchange() -> Facts:
-        async with rogue_server(documents(server_info=INFO)) as one:
-            named: dict[str, Any] = listing(("prefill", root(one)), ("decode", root(one)))
+        async with (
+            rogue_server(documents(server_info=INFO)) as one,
+            rogue_server(documents(server_info=INFO)) as two,
+        ):
+            named: dict[str, Any] = listing(("prefill", root(one)), ("decode", root(two)))
             named["workers"].append(entry)
             async with rogue_server(documents(workers=named)) as front:
                 return await asked(front.base_url)
@@ -175,11 +178,26 @@ def test_a_listed_worker_that_cannot_be_asked_stays_unknown(entry: object) -> No
     assert not capacity.assessed(facts)
     assert facts.decode_pool_tokens is None
     assert len(facts.notes) == 1
-    assert "1 listed workers have no known role or no plain http(s) URL" in facts.notes[0]
+    assert "1 of the 3 workers that the front door lists cannot be asked" in facts.notes[0]
     said = facts.model_dump_json()
     assert "hunter2" not in said
     assert "u001b" not in said
     assert len(said) < 10_000
+
+
+def test_one_address_in_two_roles_has_none_that_is_known() -> None:
+    """It would be counted twice, as if two pools were behind it."""
+
+    async def exchange() -> Facts:
+        async with rogue_server(documents(server_info=INFO)) as one:
+            twice = listing(("prefill", root(one)), ("decode", root(one)))
+            async with rogue_server(documents(workers=twice)) as front:
+                return await asked(front.base_url)
+
+    facts = run(exchange())
+    (only,) = facts.workers
+    assert (only.role, only.pool_tokens) == (Role.UNIFIED, 700)
+    assert f"lists {only.url} in several roles" in facts.notes[0]
 
 
 def test_more_workers_than_are_asked_are_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +234,7 @@ def test_no_list_of_workers_is_a_worker_of_its_own_or_none(document: object) -> 
     alone, door = run(exchange())
     assert [(w.role, w.pool_tokens) for w in alone.workers] == [(Role.UNIFIED, 700)]
     assert door.workers == ()
-    assert "/workers" in door.notes[0]
+    assert any("/workers" in note for note in door.notes)
 
 
 # the context limit
@@ -250,9 +268,55 @@ def test_nobody_could_be_asked(handler: Handler, error: type[KvcanaryError]) -> 
     assert run(exchange(4_096)).context_tokens == 4_096, "the first request will tell"
 
 
-def test_nothing_listens(unused: Callable[[], int]) -> None:
+@pytest.mark.parametrize("context", [None, 4_096])
+def test_nothing_listens(context: int | None, unused: Callable[[], int]) -> None:
     with pytest.raises(Unreachable, match=r"connection was refused\. Check that the server runs"):
-        asyncio.run(asked(f"http://127.0.0.1:{unused()}/v1", None))
+        asyncio.run(asked(f"http://127.0.0.1:{unused()}/v1", context))
+
+
+async def page(call: Call) -> None:
+    await call.answer(200, b"<!doctype html><html><body>Welcome</body></html>", "text/html")
+
+
+async def empty(call: Call) -> None:
+    await call.answer(200, b"")
+
+
+async def broken(call: Call) -> None:
+    await call.answer(500, b'{"error":"oops"}')
+
+
+async def half(call: Call) -> None:
+    await call.say(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{")
+    call.hang_up()
+
+
+async def other(call: Call) -> None:
+    await call.answer(200, b'{"status":"ok"}')
+
+
+@pytest.mark.parametrize(
+    ("handler", "came"),
+    [
+        (page, "a web page"),
+        (empty, "an empty body"),
+        (broken, "HTTP 500"),
+        (half, "no whole HTTP answer"),
+        (garbage, "something that is no JSON"),
+        (redirecting, "HTTP 30"),
+        (huge, "more than is read"),
+        (other, "no list of models"),
+    ],
+)
+def test_what_is_no_server_of_a_model_is_said_to_be_none(handler: Handler, came: str) -> None:
+    async def exchange() -> tuple[Facts, str]:
+        async with rogue_server(handler) as server:
+            return await asked(server.base_url, None), server.base_url
+
+    facts, url = run(exchange())
+    assert facts.workers == ()
+    assert facts.notes[0].startswith(f"GET {url}/models: {came}")
+    assert "usually ending in /v1" in facts.notes[0]
 
 
 @pytest.fixture

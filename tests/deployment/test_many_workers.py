@@ -97,7 +97,7 @@ def test_of_64_workers_three_are_ill_and_the_others_are_complete(*, named: bool)
         if number not in unknown:
             assert (worker.pool_tokens, worker.limit_tokens, worker.engine) == (700, 693, "sglang")
     hanging, failing, half = facts.notes
-    assert "(deadline)" in hanging
+    assert "(no answer in time)" in hanging
     assert "(HTTP 500)" in failing
     assert "did not tell its capacity" in half
     assert not capacity.assessed(facts), "inconclusive"
@@ -112,7 +112,7 @@ def test_a_fleet_that_hangs_ends_with_the_whole_s_deadline(monkeypatch: pytest.M
     assert len(facts.workers) == 24
     assert all(worker.pool_tokens is None for worker in facts.workers)
     whys = [note.rpartition("(")[2] for note in facts.notes]
-    assert {"deadline).", "nothing came back in time)."} == set(whys)
+    assert {"no answer in time).", "nothing came back in time)."} == set(whys)
 
 
 async def hang(_: int, call: Call) -> None:
