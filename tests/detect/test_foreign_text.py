@@ -116,11 +116,12 @@ def test_whole_and_partial_are_told_apart_and_the_strongest_comes_first() -> Non
 
 def test_a_code_of_an_older_run_is_told_as_that() -> None:
     old = foreign(Form.CODE, run=RUN - 99, tenant=None, request=3)
-    (found,) = findings(holding(old))
+    now = begun(RUN - 99).timestamp() + 3 * 3_600
+    (found,) = findings(holding(old).model_copy(update={"started_at": now}))
     assert found.severity is Severity.LEAK
     when = f"{begun(RUN - 99):%Y-%m-%d %H:%M} UTC"
-    assert f"the run of {when} ({RUN - 99:07x}), " in found.evidence[0]
-    assert " before, request 3: a whole code" in found.evidence[0]
+    whose = f"the run of {when} ({RUN - 99:07x}), 3 hours before, request 3: a whole code"
+    assert whose in found.evidence[0]
 
 
 def test_an_unverified_code_is_a_warning_and_never_a_leak() -> None:
