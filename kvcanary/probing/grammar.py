@@ -214,6 +214,8 @@ class Probe(_Strict):
                 raise ValueError(
                     f"`{step.group}` is the stratum of steps that differ: give each a name of its own"
                 )
+        if not kinds:
+            raise ValueError("nothing is sent: a step besides `wait` is needed")
         return steps
 
     @property
@@ -253,7 +255,16 @@ class Suite(_Strict):
     pause_above: float | None = Field(default=None, gt=0, lt=1, allow_inf_nan=False)
     """Part of a pool in use above which no long prompt is sent: the run waits for room, for a while."""
 
-    _check = field_validator("tokens")(_checked)
+    @field_validator("tokens")
+    @classmethod
+    def _of_context(cls, expression: str | None) -> str | None:
+        """A budget that depends on something unknown would be no limit at all."""
+        if _checked(expression) and evaluate(str(expression), {"context": 1e6}) is None:
+            raise ValueError(
+                f"`{expression}`: a budget holds whatever is known of the workers, so of all names it may "
+                "use only `context`"
+            )
+        return expression
 
 
 def load_probe(reference: str) -> Probe:

@@ -58,6 +58,8 @@ def after(
     ``pairs``: of workers, where readers are sent until each was met; else 0. ``slip_rate``: how often this
     model loses a label in good conditions.
     """
+    if not plan.exchanges:
+        return
     decoy = decoy_tokens(calibration)
     yield Overhead(
         what="decoy at the end",
@@ -69,7 +71,7 @@ def after(
     yield _confirmations(plan, calibration, max(slip_rate, LEAST_SLIP_RATE))
     if pairs > 1:
         yield _meetings(plan, calibration, pairs)
-    if not limit_known and plan.exchanges:
+    if not limit_known:
         most = HALVINGS * ASKED
         longest = max(at_most(e.tokens, calibration) for e in plan.exchanges)
         yield Overhead(

@@ -86,8 +86,10 @@ class Runner:
     async def run(self, first_number: int = 0) -> None:
         """Send everything. Raises Stopped, or a KvcanaryError when the endpoint cannot be used at all."""
         plan = await self.plan(first_number)
-        if not plan.stages:
-            raise Stopped(f"Nothing could be planned: {'; '.join(plan.skipped)}.")
+        if not plan.exchanges:
+            first, *more = plan.skipped
+            others = f" (and {len(more)} more reasons: see what was not tested)" if more else ""
+            raise Stopped(f"Nothing could be planned: {first}{others}.")
         self._numbers = count(max((e.number for e in plan.exchanges), default=0) + 1)
         await self._send_stages(plan)
 

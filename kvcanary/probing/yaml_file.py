@@ -20,6 +20,7 @@ MAX_BYTES = 1_000_000
 MAX_VALUES = 20_000
 """Nor has one so many values, each repetition by an alias counted: a few lines of aliases make billions."""
 MAX_DEPTH = 50
+_NUMBERS = {1: "one is", 2: "two are"}
 MAX_SHOWN = 60
 """Characters of a wrong value that an error repeats."""
 
@@ -82,7 +83,9 @@ def _loaded(path: Path, model: type[Model], variables: Variables | None) -> Mode
         mark = error.problem_mark or error.context_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise ConfigError(f"{path}{where}: not valid YAML: {error.problem}.") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deeply.") from None
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}.") from None
     try:
         return model.model_validate(data, context=path.parent)
@@ -220,7 +223,20 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
             tag = str(detail["ctx"]["tag"])
             return f"`{_shown(tag)}` is not a kind of step{_suggestion(tag, tags)}"
         case "too_short":
-            return "at least one is needed"
+            least = detail["ctx"]["min_length"]
+            return f"at least {_NUMBERS.get(least, least)} needed"
+        case "model_type" | "dict_type" | "model_attributes_type":
+            return "keys with values are needed: `key: value`"
+        case "union_tag_not_found":
+            return f"the key {detail['ctx']['discriminator'].replace(chr(39), '`')} is missing"
+        case "string_type":
+            return "text is needed"
+        case "bool_type" | "bool_parsing":
+            return "`true` or `false` is needed"
+        case "int_type" | "int_parsing" | "int_from_float":
+            return "a whole number is needed"
+        case "float_type" | "float_parsing":
+            return "a number is needed"
         case "tuple_type":
             return "a list is needed: `[one, two]`"
         case "enum" | "literal_error":

@@ -111,8 +111,9 @@ class PlanNote(Recorded):
 
     @property
     def all_prompt_tokens(self) -> int:
-        """As expected, overhead included."""
-        return self.prompt_tokens + sum(o.prompt_tokens for o in self.overhead)
+        """As expected, overhead included; never more than the most."""
+        expected = self.prompt_tokens + sum(o.prompt_tokens for o in self.overhead)
+        return min(expected, self.most_prompt_tokens or expected)
 
 
 class HighWater(Recorded):

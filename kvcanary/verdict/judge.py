@@ -211,7 +211,17 @@ class _State:
                 if slips
                 else ""
             )
+            + self._not_asked()
         )
+
+    def _not_asked(self) -> str:
+        """A stratum too small for all three positions says nothing of the others."""
+        said = ""
+        for group in ownership.measure(self._record.exchanges):
+            missing = [p for p in Position if all(e.asked is not p for e in group.measured)]
+            if group.measured[:1] and group.measured[0].purpose is Purpose.READER and missing:
+                said += f"; in `{group.name}` none was asked for the label at its {' or '.join(missing)}"
+        return said
 
     def _long_ones_tested(self) -> bool:
         """A reader was measured; or all were refused as they had to be, and the control below the limit,
@@ -419,4 +429,7 @@ class _State:
                 Status.INCONCLUSIVE,
                 f"{usage}; no stage was counted at the workers from end to end",
             )
-        return Status.PASS, f"{usage}; prefill's and decode's counters agree in {len(known)} stages"
+        return (
+            Status.PASS,
+            f"{usage}; prefill's and decode's counters agree in {len(known)} of the stages",
+        )

@@ -82,9 +82,9 @@ def complaint(folder: Path, text: str, *, suite: bool = False) -> str:
         (
             "count: 3",
             "count: three",
-            "mine.yaml:11:5: steps.0.count: input should be a valid integer",
+            "mine.yaml:11:5: steps.0.count: a whole number is needed",
         ),
-        ("output: 96", "output: 96.5", "mine.yaml:6:1: output: input should be a valid integer"),
+        ("output: 96", "output: 96.5", "mine.yaml:6:1: output: a whole number is needed"),
         ("[slot-reuse]", "slot-reuse", "mine.yaml:3:1: mechanism: a list is needed"),
         (
             "[slot-reuse]",

@@ -69,8 +69,15 @@ def test_everything_that_is_shipped_loads() -> None:
         ("tokens: reach / 2", "tokens: reach / 2\n    count: 0", ("count",)),
         ("tokens: reach / 2", "tokens: reach / 2\n    count: 1000000000", ("count",)),
         ("id: mine", "id: !!python/object/apply:os.system ['true']", ("not valid YAML",)),
-        (PROBE, "", ()),
-        (PROBE, "- 1", ()),
+        ("group: edge", "group: edge\n    control: maybe", ("13:5", "`true` or `false` is needed")),
+        ("group: edge", "group: edge\n    count: many", ("13:5", "a whole number is needed")),
+        ("group: edge", "group: edge\n    danger: many", ("13:5", "a number is needed")),
+        ("title: A probe", "title: 5", ("2:1", "text is needed")),
+        ("- do: read\n    group", "- group", ("11:5", "the key `do` is missing")),
+        ("- do: fill", "- fill\n  - do: fill", ("7:5", "keys with values are needed")),
+        ("id: mine", "id: " + "[" * 5_000, ("nested too deeply",)),
+        (PROBE, "", ("keys with values are needed",)),
+        (PROBE, "- 1", ("keys with values are needed",)),
         (PROBE, "\0", ("not valid YAML",)),
     ],
 )
@@ -168,6 +175,8 @@ def test_every_kind_of_step_is_read(tmp_path: Path) -> None:
         ("seconds: 2", "seconds: -1", ("13:5", "seconds")),
         ("group: other", "group: one", ("one", "steps that differ")),
         ("group: other", "group: dropped", ("22:9", "every run has")),
+        (STEPS[STEPS.index("      - do: abort") :], "", ("16:5", "at least two are needed")),
+        (STEPS[STEPS.index("  - do: abort") :], "  - {do: wait, seconds: 1}", ("nothing is sent",)),
         ("do: together", "do: togehter", ("did you mean `together`?",)),
     ],
 )
@@ -192,3 +201,14 @@ def test_an_unknown_id_has_a_nearest_name(
 
 def test_every_mechanism_has_its_line() -> None:
     assert all(len(mechanism.meaning) > 20 for mechanism in Mechanism)
+
+
+@pytest.mark.parametrize("budget", ["limit", "min(1000, pool)", "2 * reach"])
+def test_a_budget_of_something_unknown_is_none_at_all(budget: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    suite = "id: mine\ntitle: t\nprobes: [short]\nrequires: [ownership]\ntokens: "
+    path.write_text(suite + budget)
+    with pytest.raises(ConfigError, match=r"mine.yaml:5:1: tokens: .* only `context`"):
+        load_suite(str(path))
+    path.write_text(suite + "min(1000, 2 * context)")
+    assert load_suite(str(path)).tokens == "min(1000, 2 * context)"

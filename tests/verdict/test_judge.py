@@ -125,6 +125,17 @@ def test_every_single_requirement_can_be_judged(required: tuple[ClaimName, ...])
     assert judge(compared_nothing, required).verdict.headline
 
 
+def test_a_pass_names_the_parts_that_nobody_was_asked_for() -> None:
+    run = healthy()
+    few = [e for e in run.exchanges if e.group != "edge" or e.asked is Position.END]
+    found = judge(run.model_copy(update={"exchanges": tuple(few)}), (ClaimName.OWNERSHIP,))
+    assert claims(found)["ownership"] == "pass"
+    text = next(c.text for c in found.verdict.claims if c.name is ClaimName.OWNERSHIP)
+    assert "in `edge` none was asked for the label at its start or middle" in text
+    whole = judge(run, (ClaimName.OWNERSHIP,)).verdict.claims
+    assert not any("none was asked" in c.text for c in whole)
+
+
 def test_one_long_answer_that_did_not_come_leaves_ownership_open() -> None:
     lost = [
         e if e.number != 12 else exchange(12, tokens=65_000, outcome="hung")
