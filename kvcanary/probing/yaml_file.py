@@ -20,10 +20,24 @@ MAX_BYTES = 1_000_000
 MAX_VALUES = 20_000
 """Nor has one so many values, each repetition by an alias counted: a few lines of aliases make billions."""
 MAX_DEPTH = 50
-_NUMBERS = {1: "one is", 2: "two are"}
 MAX_SHOWN = 60
 """Characters of a wrong value that an error repeats."""
 
+_NUMBERS = {1: "one is", 2: "two are"}
+_KINDS = {
+    "keys with values are needed: `key: value`": (
+        "model_type",
+        "dict_type",
+        "model_attributes_type",
+    ),
+    "a list is needed: `[one, two]`": ("tuple_type",),
+    "text is needed": ("string_type",),
+    "`true` or `false` is needed": ("bool_type", "bool_parsing"),
+    "a whole number is needed": ("int_type", "int_parsing", "int_from_float"),
+    "a number is needed": ("float_type", "float_parsing"),
+}
+_NEEDED = {kind: words for words, kinds in _KINDS.items() for kind in kinds}
+"""What to say of a value of another kind, by pydantic's word for it."""
 _DOLLAR = re.compile(r"\$(?:(?P<dollar>\$)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|(?P<wrong>))")
 _STRING = "tag:yaml.org,2002:str"
 
@@ -225,20 +239,8 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
         case "too_short":
             least = detail["ctx"]["min_length"]
             return f"at least {_NUMBERS.get(least, least)} needed"
-        case "model_type" | "dict_type" | "model_attributes_type":
-            return "keys with values are needed: `key: value`"
         case "union_tag_not_found":
             return f"the key {detail['ctx']['discriminator'].replace(chr(39), '`')} is missing"
-        case "string_type":
-            return "text is needed"
-        case "bool_type" | "bool_parsing":
-            return "`true` or `false` is needed"
-        case "int_type" | "int_parsing" | "int_from_float":
-            return "a whole number is needed"
-        case "float_type" | "float_parsing":
-            return "a number is needed"
-        case "tuple_type":
-            return "a list is needed: `[one, two]`"
         case "enum" | "literal_error":
             valid = [
                 v.strip("'") for v in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")
@@ -249,7 +251,7 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
             return f"`{_shown(given)}` is not one of them{_suggestion(given, valid)}"
         case "value_error":
             return str(detail["ctx"]["error"])
-    return detail["msg"][:1].lower() + detail["msg"][1:]
+    return _NEEDED.get(detail["type"]) or detail["msg"][:1].lower() + detail["msg"][1:]
 
 
 def _shown(text: str) -> str:
