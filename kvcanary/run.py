@@ -43,7 +43,7 @@ from kvcanary.probing.identities import Identities
 from kvcanary.probing.known import know
 from kvcanary.probing.outcome import Reason
 from kvcanary.probing.pacing import Pacer
-from kvcanary.probing.roles import MAX_VICTIMS, TENANTS
+from kvcanary.probing.roles import MOST_AT_ONCE, TENANTS
 from kvcanary.probing.runner import Runner
 from kvcanary.probing.sender import Sender
 from kvcanary.probing.stopped import Stopped
@@ -191,7 +191,7 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
         recogniser = Recogniser(codes, words, cast)
         know(recogniser, codes, options.known, identity.number)
         writer = Writer(site_key, codes, words, identity, options.contact)
-        async with Client(endpoint, concurrency=max(MAX_VICTIMS, options.concurrency)) as client:
+        async with Client(endpoint, concurrency=max(MOST_AT_ONCE, options.concurrency)) as client:
             sender = Sender(
                 client=client,
                 identities=identities,

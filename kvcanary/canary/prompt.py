@@ -133,7 +133,8 @@ class CanaryPrompt:
     """The text of request ``number``, sent as ``tenant``. Satisfies the client's ``PromptText``.
 
     ``decoy`` makes it the positive control: the label at the start is that other identity's, asked for
-    by name, so that it must come back and must be recognised as not the tenant's own.
+    by name, so that it must come back and must be recognised as not the tenant's own. ``begun``: the prompt
+    ends with the label's prefix, so that the first token of an answer is already one of the label's own.
     """
 
     writer: Writer
@@ -143,6 +144,7 @@ class CanaryPrompt:
     asked: Position
     chapter: Chapter = field(repr=False)
     decoy: tuple[int, Tenant] | None = None
+    begun: bool = False
 
     # -- identity ----------------------------------------------------------------------------------
 
@@ -264,7 +266,8 @@ class CanaryPrompt:
     def answer_lead(self) -> str:
         """How the prompt ends: the beginning of the sentence that it asks for."""
         name = self.tenant.name if self.decoy is None else self.decoy[1].name
-        return verses.ANSWER.format(name=name, position=self.asked)
+        lead = verses.ANSWER.format(name=name, position=self.asked)
+        return f"{lead} {PREFIX}-" if self.begun else lead
 
     @property
     def _pad_slots(self) -> int:

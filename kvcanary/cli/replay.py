@@ -129,15 +129,15 @@ def _wanted(record: "RunRecord", finding: str) -> "Finding":
 
 
 def _again(record: "RunRecord", groups: AbstractSet[str]) -> "tuple[Exchange, ...]":
-    """Victims and control of the run, and the finding's own strata."""
-    from kvcanary.record.exchange import Purpose
+    """Victims and control of the run, the finding's own strata, and the first visits of their texts."""
+    from kvcanary.record.exchange import DECOYS, Purpose
 
     always = (Purpose.FILL, Purpose.CONTROL)
+    never = (Purpose.CALIBRATION, Purpose.CONFIRMATION, Purpose.LADDER, *DECOYS)
+    own = [e for e in record.exchanges if e.group in groups and e.purpose not in never]
+    first = {e.text_of for e in own}
     return tuple(
-        e
-        for e in record.exchanges
-        if e.purpose in always
-        or (e.group in groups and e.purpose in (Purpose.READER, Purpose.BYSTANDER))
+        e for e in record.exchanges if e.purpose in always or e in own or e.number in first
     )
 
 

@@ -11,8 +11,14 @@ FAILED = ("errored", "hung", "truncated")
 def findings(exchanges: Sequence[Exchange], limit_tokens: int | None) -> tuple[Finding, ...]:
     """Hangs, errors and cut answers. What was not reached (proxies, overload) is not the engine's.
 
-    Bystanders have a detector of their own."""
-    failed = [e for e in exchanges if e.outcome in FAILED and e.purpose is not Purpose.BYSTANDER]
+    Bystanders and what has to be refused have detectors of their own; nobody has to have optional features.
+    """
+    others = (Purpose.BYSTANDER, Purpose.SPOILT)
+    failed = [
+        e
+        for e in exchanges
+        if e.outcome in FAILED and e.purpose not in others and not e.unsupported
+    ]
     found = []
     for group in sorted({e.group for e in failed}):
         members = [e for e in failed if e.group == group]

@@ -21,10 +21,8 @@ def findings(exchanges: Sequence[Exchange]) -> tuple[Finding, ...]:
 
     Not for replays, whose text may have been sent before.
     """
-    sent = Counter(e.number for e in exchanges)
-    once = [e for e in exchanges if sent[e.number] == 1]
-    frame = max((e.cached_tokens or 0 for e in once if e.purpose is Purpose.CALIBRATION), default=0)
-    most = 2 * frame + SLACK_TOKENS
+    once = _once(exchanges)
+    most = most_shared(exchanges)
     return tuple(
         Finding(
             rule="accounting/cached-unseen",
@@ -43,3 +41,15 @@ def findings(exchanges: Sequence[Exchange]) -> tuple[Finding, ...]:
         )
         for one in unusual(once, lambda e: (e.cached_tokens or 0) > most)
     )
+
+
+def most_shared(exchanges: Sequence[Exchange]) -> int:
+    """Cached tokens that no text of anybody's has to explain: the frame that all requests share."""
+    calibration = (e for e in _once(exchanges) if e.purpose is Purpose.CALIBRATION)
+    return 2 * max((e.cached_tokens or 0 for e in calibration), default=0) + SLACK_TOKENS
+
+
+def _once(exchanges: Sequence[Exchange]) -> list[Exchange]:
+    """First visits: texts that nobody had sent before."""
+    sent = Counter(e.number for e in exchanges)
+    return [e for e in exchanges if sent[e.number] == 1 and e.text_of is None]

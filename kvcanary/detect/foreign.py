@@ -145,9 +145,22 @@ def _lines(exchange: Exchange, everything: Sequence[Exchange]) -> list[str]:
         line = (
             f"request {exchange.number} ({exchange.length_tokens:,} tokens) holds text of {whose}{where}: "
             + _summed(texts)
+            + (_SWAPPED if _is_anothers(exchange, owners) else "")
         )
         lines.append((not named, line))
     return [line for _, line in sorted(lines, key=lambda item: item[0])]
+
+
+_SWAPPED = "; nothing in it is its own: the whole answer was another's, or all of the pages that it was made from"
+
+
+def _is_anothers(
+    exchange: Exchange, owners: dict[tuple[int, int | None], list[ForeignText]]
+) -> bool:
+    """One other's whole code, and nothing of its own."""
+    texts = [text for mine in owners.values() for text in mine]
+    whole = any(text.form is Form.CODE and text.whole for text in texts)
+    return len(owners) == 1 and whole and exchange.read and not (exchange.kept or exchange.own)
 
 
 def _as_another(reader: int | None, owner: int | None) -> str:

@@ -118,7 +118,7 @@ def measure(exchanges: Sequence[Exchange]) -> tuple[Group, ...]:
         if purpose is not Purpose.CALIBRATION:
             others = [e for e in good if e.group != name]
             measured = tuple(e for e in read if e.asked in controls)
-            groups.append(Group(name, members, dict(controls), measured, _slip_rate(others)))
+            groups.append(Group(name, members, dict(controls), measured, slip_rate(others)))
             if groups[-1].condemned or groups[-1].undecided or purpose is Purpose.BYSTANDER:
                 continue
             good += [e for e in read if e not in good]
@@ -187,8 +187,8 @@ def _sound(asked: Sequence[Exchange]) -> bool:
     return bool(asked) and sum(e.kept for e in asked) >= SOUND * len(asked)
 
 
-def _slip_rate(good: Sequence[Exchange]) -> float:
-    """Laplace's rule over the answers in good conditions."""
+def slip_rate(good: Sequence[Exchange]) -> float:
+    """How often this model loses a label, by Laplace's rule over answers in good conditions."""
     slips = sum(not e.kept for e in good)
     return max(LEAST_SLIP_RATE, (slips + 1) / (len(good) + 2))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kvcanary.probing.lengths import evaluate
-from kvcanary.probing.plan import Plan, Planned, Stage
+from kvcanary.probing.planned import Plan, Planned, Stage
 from kvcanary.probing.sizing import Calibration
 from kvcanary.record.exchange import Purpose
 from kvcanary.record.run import Overhead, PlanNote, StagePrice
@@ -27,6 +27,8 @@ class Budget:
 
 
 NO_LIMIT = Budget()
+COMPANIONS = (Purpose.DROPPED, Purpose.SPOILT)
+"""Sent before a reader, and bought with it."""
 
 
 def tokens_allowed(given: Budget, expression: str | None, context_tokens: int) -> int | None:
@@ -97,18 +99,20 @@ def plan_note(
     """The plan as the record keeps it, with what is sent besides."""
     total = plan_price(plan, calibration, budget)
     stages = []
-    for stage in plan.stages:
-        if stage.wait:
-            continue
-        cost = price(stage.exchanges, stage.in_flight, calibration)
+    sent = [stage for stage in plan.stages if not stage.wait]
+    for group in dict.fromkeys(stage.group for stage in sent):
+        rounds = [stage for stage in sent if stage.group == group]
+        exchanges = [e for stage in rounds for e in stage.exchanges]
+        costs = [price(stage.exchanges, stage.in_flight, calibration) for stage in rounds]
+        known = [cost.seconds for cost in costs if cost.seconds is not None]
         stages.append(
             StagePrice(
-                stratum=stage.group,
-                purpose=_serves(stage),
-                requests=len(stage.exchanges),
-                longest_tokens=max(e.tokens for e in stage.exchanges),
-                prompt_tokens=cost.tokens,
-                seconds=cost.seconds,
+                stratum=group,
+                purpose=_serves(rounds[0]),
+                requests=len(exchanges),
+                longest_tokens=max(e.tokens for e in exchanges),
+                prompt_tokens=sum(cost.tokens for cost in costs),
+                seconds=sum(known) if len(known) == len(costs) else None,
             )
         )
     return PlanNote(
@@ -145,8 +149,15 @@ def _serves(stage: Stage) -> str:
     """What a stage is bought for, in a few words."""
     if stage.hold:
         return "dirties the pool: isolation"
-    if any(e.purpose is Purpose.DROPPED for e in stage.exchanges):
+    purposes = {e.purpose for e in stage.exchanges}
+    if Purpose.DROPPED in purposes:
         return "reads what dropped prompts gave back"
+    if Purpose.SPOILT in purposes:
+        return "reads beside what has to be refused"
+    if Purpose.RETURN in purposes:
+        return "reads the same text again"
+    if Purpose.VISITOR in purposes:
+        return "reads it as another tenant"
     if any(e.purpose is Purpose.CONTROL for e in stage.exchanges):
         return "control of the other strata"
     return "ownership and isolation at this length"
@@ -186,20 +197,32 @@ def buy(plan: Plan, budget: Budget, calibration: Calibration, besides: int = 0) 
         readers_bought = readers_bought or (not stage.hold and item.stage not in controls)
         bought.setdefault(item.stage, []).extend(item.exchanges)
         tokens, seconds = tokens + item.tokens, seconds + cost
-    stages, skipped = [], list(plan.skipped)
+    stages: list[Stage] = []
+    skipped = list(plan.skipped)
+    missing: dict[str, int] = {}
+    numbers: set[int] = set()
     for index, stage in enumerate(plan.stages):
-        kept = tuple(e for e in stage.exchanges if e in bought.get(index, ()))
+        mine = {e.number for e in bought.get(index, ())}
+        kept = tuple(
+            e
+            for e in stage.exchanges
+            if e.number in mine and (e.again is None or e.again in numbers)
+        )
+        numbers |= {e.number for e in kept}
         if kept or stage.wait:
             stages.append(replace(stage, exchanges=kept))
-        missing = len(_wanted(stage.exchanges)) - len(_wanted(kept))
-        if missing:
-            skipped.append(f"{stage.group}: {missing} of its requests {notes[stage.group]}")
+        lacking = len(_wanted(stage.exchanges)) - len(_wanted(kept))
+        if lacking:
+            missing[stage.group] = missing.get(stage.group, 0) + lacking
+    for group, count in missing.items():
+        why = notes.get(group, "not bought: their first visit was not")
+        skipped.append(f"{group}: {count} of its requests {why}")
     return replace(plan, stages=tuple(stages), skipped=tuple(skipped))
 
 
 def _wanted(exchanges: Iterable[Planned]) -> list[Planned]:
-    """Those that tell something themselves: bystanders and what is dropped go with them."""
-    return [e for e in exchanges if e.purpose not in (Purpose.BYSTANDER, Purpose.DROPPED)]
+    """Those that tell something themselves: bystanders, what is dropped and what is spoilt go with them."""
+    return [e for e in exchanges if e.purpose not in (Purpose.BYSTANDER, *COMPANIONS)]
 
 
 def _in_order(plan: Plan, items: Sequence[_Item], budget: Budget, besides: int) -> list[_Item]:
@@ -228,9 +251,9 @@ def _items(plan: Plan, calibration: Calibration) -> list[_Item]:
             items.append(_item(index, stage, stage.exchanges, stage.danger, calibration))
             continue
         beside = tuple(e for e in stage.exchanges if e.purpose is Purpose.BYSTANDER)
-        dropped = [e for e in stage.exchanges if e.purpose is Purpose.DROPPED]
+        companions = [e for e in stage.exchanges if e.purpose in COMPANIONS]
         for place, reader in enumerate(_wanted(stage.exchanges), start=1):
-            before = dropped[place - 1 : place]
+            before = companions[place - 1 : place]
             together = (*before, reader, *beside) if place == 1 else (*before, reader)
             items.append(_item(index, stage, together, stage.danger / place, calibration))
     return items

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kvcanary.canary.prompt import Shape
 from kvcanary.detect import foreign, ownership
 from kvcanary.probing.backoff import Backoff
 from kvcanary.probing.buying import NO_LIMIT, Budget, at_most
 from kvcanary.probing.client import Client
 from kvcanary.probing.deadlines import deadline_seconds
-from kvcanary.probing.plan import Plan, Planned
+from kvcanary.probing.planned import Plan, Planned
 from kvcanary.probing.sender import Letter, Sender
 from kvcanary.probing.sizing import Calibration, TooShort
 from kvcanary.probing.stopped import Stopped
@@ -38,6 +39,15 @@ class Limits:
     stop_when_proven: bool = False
     bound: float | None = None
     """Rate of bad answers that each stratum has to be shown to stay below."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """For which request it was made first, its shape, and the tokens that it should have."""
+
+    number: int
+    shape: Shape
+    tokens: int
 
 
 class Courier:
@@ -125,24 +135,27 @@ class Courier:
         meter: Meter | None,
     ) -> Exchange | None:
         assert self.calibration is not None  # noqa: S101 - nothing is planned before it
-        try:
-            shape = planned.shape or self.calibration.shape(planned.tokens)
-        except TooShort:
+        text = self._text(planned)
+        if text is None:
             return None
         if planned.purpose not in _SHORT:
             await self.room()
         if self.enough.is_set():
             return None
         letter = Letter(
-            self.sender.prompt(planned.number, planned.tenant, shape, planned.asked),
+            self.sender.prompt(
+                text.number, planned.tenant, text.shape, planned.asked, begun=planned.manner.begun
+            ),
             planned.probe,
             planned.group,
             planned.purpose,
-            self.calibration.predict(shape),
+            text.tokens,
             planned.max_tokens,
             planned.rank,
             planned.drop_at,
             planned.expected,
+            planned.number,
+            planned.manner,
         )
         exchange = await self.sender.send(
             letter,
@@ -158,10 +171,36 @@ class Courier:
             meter=meter,
         )
         if exchange.answered and exchange.prompt_tokens:
-            self.calibration = self.calibration.refit(shape, exchange.prompt_tokens)
+            self.calibration = self.calibration.refit(text.shape, exchange.prompt_tokens)
         if self.limits.stop_when_proven and self._proven():
             self._end(PROVEN)
         return exchange
+
+    def _text(self, planned: Planned) -> _Text | None:
+        """What to send; None where there is no room for a prompt, or no earlier one to send again."""
+        assert self.calibration is not None  # noqa: S101 - nothing is planned before it
+        if planned.shape is not None:
+            number = planned.number if planned.again is None else planned.again
+            return _Text(number, planned.shape, self.calibration.predict(planned.shape))
+        if planned.again is not None:
+            return self._earlier(planned, planned.again)
+        try:
+            shape = self.calibration.shape(planned.tokens)
+        except TooShort:
+            return None
+        return _Text(planned.number, shape, self.calibration.predict(shape))
+
+    def _earlier(self, planned: Planned, number: int) -> _Text | None:
+        """An earlier text, with as much more or less padding as makes it the length that is wanted: a word of
+        padding is a token."""
+        first = next((e for e in self.exchanges if e.number == number and e.answered), None)
+        if first is None or first.prompt_tokens is None:
+            return None
+        more = planned.pad.target(first.prompt_tokens) - first.prompt_tokens
+        if first.pad_words + more < 0:
+            return None
+        shape = Shape(first.chapters_before, first.chapters_after, first.pad_words + more)
+        return _Text(first.text, shape, first.prompt_tokens + more)
 
     def _proven(self) -> bool:
         """A leak, or corruption that was confirmed with fresh text."""

@@ -302,6 +302,8 @@ class Request:
         extra: further fields of the body, such as ``reasoning_effort``; none that is set here already.
         ignore_eos: ask for all of ``max_tokens``; the field is sent only when set, since servers
             other than vLLM and SGLang may refuse it.
+        whole: ask for one object, though the endpoint streams.
+        overrides: fields of the body, as JSON text, that are sent in place of whatever stands there.
 
     Raises:
         UsageError: a name that no header can carry, or a budget below one token.
@@ -316,6 +318,8 @@ class Request:
     extra: tuple[tuple[str, "Extra"], ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     identity: Identity = ANYBODY
+    whole: bool = False
+    overrides: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not _REQUEST_NAME.fullmatch(self.name):
@@ -367,10 +371,10 @@ def body_of(endpoint: Endpoint, request: Request) -> Body:
         "model": identity.model or endpoint.model,
         "max_tokens": request.max_tokens,
         "temperature": 0,
-        "stream": endpoint.stream,
+        "stream": endpoint.stream and not request.whole,
         "user": identity.user or request.user,
     }
-    if endpoint.stream:
+    if fields["stream"]:
         fields["stream_options"] = {"include_usage": True}
     if request.ignore_eos:
         fields["ignore_eos"] = True
@@ -389,5 +393,6 @@ def body_of(endpoint: Endpoint, request: Request) -> Body:
         fields["messages"] = [{"role": "user", "content": placeholder}]
     else:
         fields["prompt"] = placeholder
+    fields.update((name, json.loads(text)) for name, text in request.overrides)
     prefix, _, suffix = json.dumps(fields).encode("ascii").partition(placeholder.encode("ascii"))
     return Body(prefix, request.text, suffix)

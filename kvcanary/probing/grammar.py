@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     field_validator,
+    model_validator,
 )
 
 from kvcanary.data import data_path
@@ -21,8 +22,10 @@ from kvcanary.errors import ConfigError
 from kvcanary.probing.lengths import evaluate
 from kvcanary.probing.mechanisms import Mechanism
 from kvcanary.probing.needs import Need
+from kvcanary.probing.roles import MOST_AT_ONCE
 from kvcanary.probing.yaml_file import load_yaml
 from kvcanary.record.exchange import Expectation
+from kvcanary.record.manner import Feature, Spoilt
 from kvcanary.verdict.claims import ClaimName
 
 
@@ -51,7 +54,16 @@ def _as_text(value: object) -> object:
 Expression = Annotated[str, BeforeValidator(_as_text)]
 """A length expression: see ``kvcanary.probing.lengths``."""
 
-RESERVED = ("calibration", "decoys", "limits", "boundary", "bystanders", "dropped", "wait")
+RESERVED = (
+    "calibration",
+    "decoys",
+    "limits",
+    "boundary",
+    "bystanders",
+    "dropped",
+    "spoilt",
+    "wait",
+)
 """Strata that every run has besides its probes'."""
 _GROUP = re.compile("[a-z][a-z0-9-]{0,40}")
 
@@ -90,27 +102,73 @@ class Fill(_Strict):
 
 
 class Read(_Strict):
-    """Send prompts of one length and ask each for one of its labels: start, middle, end in turn."""
+    """Send prompts and ask each for one of its labels: start, middle, end in turn.
+
+    Fresh ones of one length (``tokens``), or the very texts of an earlier step (``again``).
+    """
 
     do: Literal["read"]
     group: Group
     """Name of the stratum."""
-    tokens: Expression
-    """Length of each prompt."""
+    tokens: Expression | None = None
+    """Length of each prompt, where their text is new."""
+    again: Group | None = None
+    """Stratum of an earlier step of this probe whose prompts are sent again, word for word."""
+    tenant: Literal["own", "other"] = "own"
+    """With `again`: as the tenant whose text it is, or as another one."""
+    exactly: Expression | None = None
+    """With `again`: padded to exactly so many tokens, now that the server has counted the text."""
+    multiple: Expression | None = None
+    """With `again`: padded to the next multiple of this."""
+    plus: int = Field(default=0, ge=-65_536, le=65_536)
+    """Tokens beside what `exactly` or `multiple` says."""
     control: bool = False
     """A control group: known-good conditions that the others are compared with."""
     danger: float = Field(default=1.0, gt=0)
     """Worth of its first answer beside the other steps, when a budget does not pay for all."""
-    count: int = Field(default=3, ge=1, le=64)
-    """Prompts to send."""
+    count: int = Field(default=3, ge=1, le=1_000)
+    """Prompts to send. With `again` all of the earlier step are."""
     when: Expression = "1"
     """Send only when this is known and not 0."""
     bystanders: int = Field(default=0, ge=0, le=16)
     """Short honest requests of another tenant sent at the same time."""
     expect: Expectation = Expectation.EITHER
     """What has to become of them."""
+    begun: bool = False
+    """The prompts end with their label's prefix: the first token is one of the label's own."""
+    salted: bool = False
+    """Each tenant is sent with a cache salt of its own."""
+    features: tuple[Feature, ...] = Field(default=(Feature.PLAIN,), min_length=1)
+    """What they ask for besides text, in turn."""
+    at_once: int | None = Field(default=None, ge=1, le=MOST_AT_ONCE)
+    """How many are in flight, whatever --concurrency says; default: that."""
+    overfill: bool = False
+    """Whether they may need more than the pool holds: what does not fit waits, or is preempted."""
+    output: int | None = Field(default=None, ge=16, le=1_000_000)
+    """Output budget of each; default: the probe's."""
+    full_output: bool = False
+    """Ask for all of the output (`ignore_eos`)."""
+    one_name: bool = False
+    """Send all of them with one and the same `X-Request-Id`."""
 
-    _check = field_validator("tokens", "when")(_checked)
+    _check = field_validator("tokens", "when", "exactly", "multiple")(_checked)
+
+    @model_validator(mode="after")
+    def _fresh_or_again(self) -> Self:
+        if (self.tokens is None) == (self.again is None):
+            raise ValueError(
+                "either `tokens` (fresh text) or `again` (an earlier step's) is needed"
+            )
+        if self.exactly is not None and self.multiple is not None:
+            raise ValueError("`exactly` and `multiple` exclude each other")
+        padded = self.exactly is not None or self.multiple is not None
+        if self.plus and not padded:
+            raise ValueError("`plus` belongs to `exactly` or `multiple`")
+        if self.again is None and (padded or self.tenant == "other"):
+            raise ValueError("`tenant`, `exactly` and `multiple` belong to `again`")
+        if self.again is not None and self.control:
+            raise ValueError("prompts that are sent again are no control")
+        return self
 
 
 FIRST_TOKEN = "first token"  # noqa: S105 - a moment, not a secret
@@ -151,12 +209,34 @@ class Abort(_Strict):
     at: tuple[DropAt, ...] = Field(default=(0.25, 0.5, 0.75, 1.0, FIRST_TOKEN), min_length=1)
     """When to let go: parts of the first-token time that a prompt of this length is expected to take (above 0,
     up to 2; `prefill` is 0.5), or `first token`."""
+    rounds: int = Field(default=1, ge=1, le=100)
+    """How often to go through all moments."""
     danger: float = Field(default=1.0, gt=0)
     """Worth of its first answer beside the other steps, when a budget does not pay for all."""
     when: Expression = "1"
     """Send only when this is known and not 0."""
     expect: Expectation = Expectation.EITHER
     """What has to become of the second ones."""
+
+    _check = field_validator("tokens", "when")(_checked)
+
+
+class Refuse(_Strict):
+    """Send requests that any correct server refuses, and beside each a short honest one that is read."""
+
+    do: Literal["refuse"]
+    group: Group
+    """Name of the stratum of the honest ones."""
+    kinds: tuple[Spoilt, ...] = Field(default=tuple(Spoilt), min_length=1)
+    """What is wrong with them."""
+    rounds: int = Field(default=2, ge=1, le=100)
+    """How often to go through all kinds."""
+    tokens: Expression = "min(reach / 8, 1024)"
+    """Length of each prompt, of both sorts."""
+    danger: float = Field(default=1.0, gt=0)
+    """Worth of its first answer beside the other steps, when a budget does not pay for all."""
+    when: Expression = "1"
+    """Send only when this is known and not 0."""
 
     _check = field_validator("tokens", "when")(_checked)
 
@@ -179,7 +259,19 @@ class Together(_Strict):
     """What is sent at the same time."""
 
 
-Step = Annotated[Fill | Read | Abort | Wait | Together, Field(discriminator="do")]
+class Repeat(_Strict):
+    """Go through some steps several times; `again` there means the texts of the same round."""
+
+    do: Literal["repeat"]
+    times: int = Field(ge=1, le=100)
+    """How often."""
+    steps: tuple[Annotated[Read | Abort | Refuse, Field(discriminator="do")], ...] = Field(
+        min_length=1
+    )
+    """What is sent in each round, in this order."""
+
+
+Step = Annotated[Fill | Read | Abort | Refuse | Wait | Together | Repeat, Field(discriminator="do")]
 
 
 class Probe(_Strict):
@@ -201,15 +293,15 @@ class Probe(_Strict):
     """What has to be so for it to say anything: else it is skipped, with the reason."""
     output: int = Field(default=160, ge=16, le=8_192)
     """Output budget of a reader, in tokens."""
-    steps: tuple[Step, ...] = Field(min_length=1)
-    """What is sent, in this order."""
+    steps: tuple[Step, ...]
+    """What is sent, in this order. None: the deployment's own figures are judged, without traffic."""
 
     @field_validator("steps")
     @classmethod
     def _one_kind_a_group(cls, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         kinds: dict[str, object] = {}
         for step in _flat(steps):
-            kind = (step.do, isinstance(step, Read) and step.control)
+            kind = (step.do, *((step.control, step.tenant) if isinstance(step, Read) else ()))
             if kinds.setdefault(step.group, kind) != kind:
                 raise ValueError(
                     f"`{step.group}` is the stratum of steps that differ: give each a name of its own"
@@ -218,16 +310,28 @@ class Probe(_Strict):
             raise ValueError("nothing is sent: a step besides `wait` is needed")
         return steps
 
+    @field_validator("steps")
+    @classmethod
+    def _again_after_its_first(cls, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        before: list[str] = []
+        for step in _flat(steps):
+            if isinstance(step, Read):
+                if step.again is not None and step.again not in before:
+                    hint = _nearest(step.again, before) if before else ""
+                    raise ValueError(f"no earlier step reads `{step.again}`{hint}")
+                before.append(step.group)
+        return steps
+
     @property
     def groups(self) -> tuple[str, ...]:
         """Names of its strata."""
         return tuple(dict.fromkeys(step.group for step in _flat(self.steps)))
 
 
-def _flat(steps: Iterable[Step]) -> Iterator[Fill | Read | Abort]:
+def _flat(steps: Iterable[Step]) -> Iterator[Fill | Read | Abort | Refuse]:
     """Steps that have a stratum of their own."""
     for step in steps:
-        if isinstance(step, Together):
+        if isinstance(step, Together | Repeat):
             yield from step.steps
         elif not isinstance(step, Wait):
             yield step

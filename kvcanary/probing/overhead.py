@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from kvcanary.canary.prompt import Position, Shape
 from kvcanary.detect.ownership import LEAST_SLIP_RATE, MAX_CONFIRMATIONS
 from kvcanary.probing.boundary import ASKED, HALVINGS
-from kvcanary.probing.buying import at_most
+from kvcanary.probing.buying import COMPANIONS, at_most
 from kvcanary.probing.calibrate import LONGEST, MORE_RETRIES, RETRIES
-from kvcanary.probing.plan import Plan, Stage
+from kvcanary.probing.planned import Plan, Stage
 from kvcanary.probing.roles import SWITCHES
 from kvcanary.probing.simulate import PAGE_ROOM, PAGES, SIMULATIONS
 from kvcanary.probing.sizing import Calibration
@@ -103,7 +103,7 @@ def _confirmations(plan: Plan, calibration: Calibration, slips: float) -> Overhe
         for e in stage.exchanges:
             if e.purpose not in _CONFIRMED:
                 continue
-            each = 2 if _drops(stage) and e.purpose is Purpose.READER else 1
+            each = 2 if _paired(stage) and e.purpose is Purpose.READER else 1
             expected_requests += slips * each
             expected_tokens += slips * each * e.tokens
             tokens = MAX_CONFIRMATIONS * each * at_most(e.tokens, calibration)
@@ -137,8 +137,9 @@ def _meetings(plan: Plan, calibration: Calibration, pairs: int) -> Overhead:
     )
 
 
-def _drops(stage: Stage) -> bool:
-    return any(e.purpose is Purpose.DROPPED for e in stage.exchanges)
+def _paired(stage: Stage) -> bool:
+    """Whether each of its readers has a companion."""
+    return any(e.purpose in COMPANIONS for e in stage.exchanges)
 
 
 def _exactly(what: str, requests: int, tokens: int) -> Overhead:

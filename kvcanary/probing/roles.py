@@ -9,6 +9,8 @@ READERS = (3, 4, 5)
 SIMULATED = 6
 FIRST_VICTIM = 7
 MAX_VICTIMS = 16
+MOST_AT_ONCE = 64
+"""Requests of one step in flight at the same time."""
 TENANTS = FIRST_VICTIM + MAX_VICTIMS
 """Tenants of a run, by index in its cast."""
 

@@ -15,7 +15,7 @@ from kvcanary.detect import ownership
 from kvcanary.probing.accounts import Accounts
 from kvcanary.probing.backoff import Backoff
 from kvcanary.probing.boundary import HALVINGS, bracket, narrow
-from kvcanary.probing.buying import Budget, buy, plan_note, tokens_allowed
+from kvcanary.probing.buying import COMPANIONS, Budget, buy, plan_note, tokens_allowed
 from kvcanary.probing.calibrate import RETRIES, SHORT_OUTPUT, Calibrator
 from kvcanary.probing.client import Client
 from kvcanary.probing.courier import Courier, Limits
@@ -24,7 +24,8 @@ from kvcanary.probing.grammar import Probe
 from kvcanary.probing.limits import PROVISIONAL_CONTEXT, find_context
 from kvcanary.probing.needs import Situation
 from kvcanary.probing.overhead import after, decoy_tokens, slip_rate, spent
-from kvcanary.probing.plan import Plan, Planned, Stage, make_plan, replay_plan
+from kvcanary.probing.plan import make_plan, replay_plan
+from kvcanary.probing.planned import Plan, Planned, Stage
 from kvcanary.probing.roles import BYSTANDER, DECOY, READERS
 from kvcanary.probing.sender import Letter, Sender
 from kvcanary.probing.simulate import simulate
@@ -324,21 +325,22 @@ class Runner:
         )
 
     def _fresh(self, exchange: Exchange) -> tuple[Planned, ...]:
-        """The same with fresh text; behind another that is dropped, where the first one was."""
+        """The same with fresh text; behind another that is dropped or spoilt, where the first one was."""
         before = [e for e in self._sender.exchanges if e.number == exchange.number - 1]
-        dropped = [e for e in before if e.purpose is Purpose.DROPPED and e.probe == exchange.probe]
+        companion = [e for e in before if e.purpose in COMPANIONS and e.probe == exchange.probe]
         return tuple(
             Planned(
                 number=next(self._numbers),
                 probe=e.probe,
                 group=e.group,
-                purpose=Purpose.CONFIRMATION if e is exchange else Purpose.DROPPED,
+                purpose=Purpose.CONFIRMATION if e is exchange else e.purpose,
                 tenant=e.tenant,
                 tokens=e.planned_tokens or e.length_tokens,
                 asked=e.asked,
                 max_tokens=e.max_tokens,
                 drop_at=e.drop_at,
                 expected=e.expected,
+                manner=e.manner,
             )
-            for e in (*dropped, exchange)
+            for e in (*companion, exchange)
         )

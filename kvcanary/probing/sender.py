@@ -6,7 +6,7 @@ The answer is judged in memory and dropped; what leaves this module has no serve
 import asyncio
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from secrets import token_bytes
 
@@ -18,9 +18,10 @@ from kvcanary.detect.reading import Reading, read_answer
 from kvcanary.engines import openai
 from kvcanary.probing.answer import FinishReason
 from kvcanary.probing.client import Client
-from kvcanary.probing.endpoint import Extra, Request
+from kvcanary.probing.endpoint import Extra, Identity, Request, SecretKey
 from kvcanary.probing.events import Listener
 from kvcanary.probing.identities import Identities
+from kvcanary.probing.manners import overrides_of
 from kvcanary.probing.outcome import Outcome, Reply
 from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.roles import DECOY, SIMULATED, SOURCE_SHAPE, SWITCHES
@@ -36,6 +37,7 @@ from kvcanary.record.exchange import (
     RefusalSeen,
 )
 from kvcanary.record.journal import Journal
+from kvcanary.record.manner import USUAL, Feature, Manner
 from kvcanary.record.run import RunRecord
 from kvcanary.record.scale import Scale
 from kvcanary.telemetry.meter import Meter
@@ -61,6 +63,9 @@ class Letter:
     drop_at: float | str | None = None
     """When it is let go of: for the record."""
     expected: Expectation = Expectation.EITHER
+    number: int | None = None
+    """Of the request, where its text was made for an earlier one."""
+    manner: Manner = USUAL
 
 
 @dataclass
@@ -93,6 +98,8 @@ class Sender:
         shape: Shape,
         asked: Position,
         decoy: tuple[int, int] | None = None,
+        *,
+        begun: bool = False,
     ) -> CanaryPrompt:
         """The text of request ``number``; ``decoy``: number and tenant of the identity to plant in it."""
         bearer = self.cast.tenants[tenant]
@@ -100,7 +107,9 @@ class Sender:
             self._chapters[tenant] = chapter_of(bearer, self.writer.lexicon)
         chapter = self._chapters[tenant]
         planted = decoy and (decoy[0], self.cast.tenants[decoy[1]])
-        return CanaryPrompt(self.writer, number, bearer, shape, asked, chapter, planted or None)
+        return CanaryPrompt(
+            self.writer, number, bearer, shape, asked, chapter, planted or None, begun
+        )
 
     def restore(self, record: RunRecord) -> None:
         """Take over what an earlier part of this run has sent: its text is planted and its answers count."""
@@ -109,7 +118,7 @@ class Sender:
         for exchange in record.exchanges:
             decoy = (exchange.number + 1, DECOY) if exchange.purpose in DECOYS else None
             shape = Shape(exchange.chapters_before, exchange.chapters_after, exchange.pad_words)
-            prompt = self.prompt(exchange.number, exchange.tenant, shape, exchange.asked, decoy)
+            prompt = self.prompt(exchange.text, exchange.tenant, shape, exchange.asked, decoy)
             self._know(prompt, exchange.planned_tokens)
             self.exchanges.append(exchange)
             self.journal.append("exchange", exchange)
@@ -144,20 +153,23 @@ class Sender:
         ``keep``: is given the reply itself, for calibration only: it holds server text.
         """
         client = client or self.client
-        prompt = letter.prompt
+        prompt, manner = letter.prompt, letter.manner
+        tenant = prompt.tenant.index if manner.sent_as is None else manner.sent_as
         self._know(prompt, letter.planned_tokens)
-        await self.pacer.wait(_charged(letter), self.identities.key(prompt.tenant.index))
+        await self.pacer.wait(_charged(letter), self.identities.key(tenant))
         before = await meter.read() if meter else None
         reply = await client.send(
             Request(
-                name=self._new_name(prompt.number),
+                name=self._name(letter),
                 text=prompt,
                 max_tokens=letter.max_tokens,
-                user=f"kvcanary-tenant-{prompt.tenant.index}",
-                ignore_eos=letter.purpose is Purpose.FILL,
-                extra=(*self.extra, *_steering_field(letter.rank)),
+                user=f"kvcanary-tenant-{tenant}",
+                ignore_eos=letter.purpose is Purpose.FILL or manner.full_output,
+                extra=(*self._extra(manner), *_steering_field(letter.rank)),
                 headers=_steering_header(letter.rank),
-                identity=self.identities.of(prompt.tenant.index),
+                identity=self._identity(tenant, manner),
+                whole=manner.feature is Feature.WHOLE,
+                overrides=overrides_of(manner, client.endpoint.api, self.identities.model(tenant)),
             ),
             deadline_seconds=deadline_seconds,
             on_first_token=on_first_token,
@@ -179,6 +191,24 @@ class Sender:
     def name_of(self, number: int) -> str:
         """``X-Request-Id``: finds the request in the deployment's own logs."""
         return f"kvc-{self.writer.run.number:07x}-{number:04d}"
+
+    def _name(self, letter: Letter) -> str:
+        if letter.manner.one_name:
+            return f"kvc-{self.writer.run.number:07x}-{_plain(letter.group)}"
+        number = letter.prompt.number if letter.number is None else letter.number
+        return self._new_name(number)
+
+    def _extra(self, manner: Manner) -> tuple[tuple[str, Extra], ...]:
+        """What turns thinking off, but where it is wanted."""
+        return () if manner.feature is Feature.THINKING else self.extra
+
+    def _identity(self, tenant: int, manner: Manner) -> Identity:
+        """As whom; with a salt, where one is wanted and the deployment file has none for it."""
+        identity = self.identities.of(tenant)
+        if not manner.salted or identity.cache_salt is not None:
+            return identity
+        key = self.writer.site_key.derive("salt", self.writer.run.nonce, tenant.to_bytes(4, "big"))
+        return replace(identity, cache_salt=SecretKey(key.hex()[:32]))
 
     def _new_name(self, number: int) -> str:
         """The same for a first time; a repetition has its own, since vLLM makes its response ids of it."""
@@ -223,16 +253,21 @@ class Sender:
                 self._prompts,
                 self._tokens,
             )
+        number = prompt.number if letter.number is None else letter.number
+        sent_as = letter.manner.sent_as
+        tenant = prompt.tenant.index if sent_as is None else sent_as
         return Exchange(
-            number=prompt.number,
+            number=number,
+            text_of=None if number == prompt.number else prompt.number,
+            manner=letter.manner,
             name=reply.name,
             probe=letter.probe,
             group=letter.group,
             purpose=letter.purpose,
             tenant=prompt.tenant.index,
-            identity=self.identities.index(prompt.tenant.index),
+            identity=self.identities.index(tenant),
             api=client.endpoint.api.value,
-            stream=client.endpoint.stream,
+            stream=client.endpoint.stream and letter.manner.feature is not Feature.WHOLE,
             planned_tokens=letter.planned_tokens,
             chapters_before=prompt.shape.chapters_before,
             chapters_after=prompt.shape.chapters_after,
@@ -259,7 +294,7 @@ class Sender:
             )
             if reply.refusal
             else None,
-            answerer=self._answerer(reply, prompt.tenant.index),
+            answerer=self._answerer(reply, tenant),
             recall=reading.recall if _shows_recall(reply, reading) else Recall.NOT_READ,
             decoy_seen=reading.decoy_seen,
             own=tuple(sorted(reading.own)),
@@ -267,6 +302,11 @@ class Sender:
             nulls=reading.nulls,
             look=look,
         )
+
+
+def _plain(group: str) -> str:
+    """A stratum's name as part of a request's."""
+    return group.replace("/", ".")
 
 
 def _steering_field(rank: int | None) -> tuple[tuple[str, Extra], ...]:

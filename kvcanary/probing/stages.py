@@ -11,7 +11,7 @@ from kvcanary.probing.courier import Courier
 from kvcanary.probing.grammar import FIRST_TOKEN, Wait
 from kvcanary.probing.high_water import IDLE, high_water
 from kvcanary.probing.overhead import EXTRA_PER_PAIR
-from kvcanary.probing.plan import Planned, Stage
+from kvcanary.probing.planned import Planned, Stage
 from kvcanary.probing.roles import MAX_VICTIMS
 from kvcanary.record.exchange import Exchange, Purpose
 from kvcanary.telemetry.meter import Meter
@@ -72,7 +72,7 @@ class Stages:
             await self._wait(stage.wait)
         elif stage.hold:
             await self._hold(stage)
-        elif self._meter and self.alone:
+        elif self._meter and self.alone and not stage.crowd:
             await self._read_and_meet(stage, self._meter)
         else:
             await self._read(stage)
@@ -86,7 +86,7 @@ class Stages:
 
     async def _read(self, stage: Stage) -> None:
         """Readers of one stratum, so many at a time."""
-        everybody = asyncio.Semaphore(self._courier.limits.concurrency)
+        everybody = asyncio.Semaphore(max(self._courier.limits.concurrency, stage.in_flight))
         readers = asyncio.Semaphore(stage.in_flight)
 
         async def one(planned: Planned) -> None:

@@ -5,6 +5,7 @@ from enum import StrEnum
 from kvcanary.canary.prompt import Position
 from kvcanary.record.base import Recorded
 from kvcanary.record.look import Look
+from kvcanary.record.manner import USUAL, Manner
 from kvcanary.record.meeting import Pair
 
 
@@ -23,6 +24,14 @@ class Purpose(StrEnum):
     """Sent to find a limit or a boundary: searched for foreign text, not judged for ownership."""
     DROPPED = "dropped"
     """Let go of on purpose while it was being computed: what it held goes back to the pool early."""
+    RETURN = "return"
+    """The very text of an earlier request again, as the same tenant: what was kept then has to be kept."""
+    VISITOR = "visitor"
+    """The very text of an earlier request, as another tenant: what is cached for the first is not for it."""
+    SPOILT = "spoilt"
+    """Holds something that any correct server refuses."""
+    FEATURE = "feature"
+    """Asks for a feature that changes what an answer looks like: searched for foreign text only."""
 
 
 DECOYS = (Purpose.DECOY_BEFORE, Purpose.DECOY_AFTER)
@@ -141,6 +150,9 @@ class Exchange(Recorded):
     ``first token``. When it was: ``total_seconds``."""
     expected: Expectation = Expectation.EITHER
     """What its probe expects to become of it."""
+    text_of: int | None = None
+    """Number of the request whose text was sent again, padding apart; None: its own."""
+    manner: Manner = USUAL
     started_at: float
     """Unix time, seconds."""
     outcome: str
@@ -185,3 +197,13 @@ class Exchange(Recorded):
     def answered(self) -> bool:
         """A whole answer came."""
         return self.outcome == "answered"
+
+    @property
+    def text(self) -> int:
+        """Number of the request that its text was made for: its own, but where it is a further visit."""
+        return self.number if self.text_of is None else self.text_of
+
+    @property
+    def unsupported(self) -> bool:
+        """Refused for something that a server need not have."""
+        return self.manner.optional and self.reason == "client_error"

@@ -20,6 +20,10 @@ from kvcanary.detect import (
     ownership,
     pool_return,
     refusal,
+    replay,
+    shared_cache,
+    soak,
+    spoilt,
 )
 from kvcanary.record.run import RunRecord
 from kvcanary.verdict.findings import FAILING, Finding, Severity
@@ -49,8 +53,12 @@ def detected(record: RunRecord, known: Sequence[advisories.Advisory]) -> tuple[F
     found += first_token.findings(exchanges)
     found += availability.findings(exchanges, facts.limit_tokens if facts else None)
     found += bystanders.findings(exchanges)
+    found += replay.findings(exchanges)
+    found += spoilt.findings(exchanges)
+    found += soak.findings(exchanges)
     found += output.findings(exchanges, facts.context_tokens if facts else None)
     found += pool_return.findings(facts, record.facts_after)
     if not record.info.replays:  # whose text may be in a cache already
         found += cached.findings(exchanges)
+        found += shared_cache.findings(exchanges, record.info.separation)
     return tuple(sorted(found, key=lambda f: (_ORDER.index(f.severity), f.odds or 0.0)))

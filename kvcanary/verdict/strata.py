@@ -39,7 +39,7 @@ def strata_of(record: RunRecord, found: Sequence[Finding]) -> tuple[Stratum, ...
                 shortest_tokens=min(lengths),
                 longest_tokens=max(lengths),
                 sent=len(members),
-                refused=sum(e.outcome == "refused" for e in members),
+                refused=sum(e.outcome == "refused" or e.unsupported for e in members),
                 measured=measured,
                 lost=lost,
                 foreign=foreign_answers,

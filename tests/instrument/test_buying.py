@@ -19,7 +19,8 @@ from kvcanary.probing.buying import (
     tokens_allowed,
 )
 from kvcanary.probing.grammar import load_probe
-from kvcanary.probing.plan import Plan, Planned, Stage, make_plan
+from kvcanary.probing.plan import make_plan
+from kvcanary.probing.planned import Plan, Planned, Stage
 from kvcanary.probing.sizing import Calibration, FirstToken
 from kvcanary.record.exchange import Purpose
 from tests.builders import facts, worker

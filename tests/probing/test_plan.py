@@ -9,7 +9,9 @@ from kvcanary.deployment.facts import Facts, Role
 from kvcanary.errors import ConfigError
 from kvcanary.probing.buying import NO_LIMIT, Budget, buy, plan_price
 from kvcanary.probing.grammar import Abort, Fill, Probe, Read, Together, Wait, load_probe
-from kvcanary.probing.plan import USABLE_POOL, Plan, Planned, Stage, make_plan, replay_plan
+from kvcanary.probing.plan import make_plan, replay_plan
+from kvcanary.probing.planned import Plan, Planned, Stage
+from kvcanary.probing.planner import USABLE_POOL
 from kvcanary.probing.roles import FIRST_VICTIM, MAX_VICTIMS, TENANTS
 from kvcanary.probing.sizing import Calibration, FirstToken
 from kvcanary.record.exchange import Purpose

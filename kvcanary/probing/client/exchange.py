@@ -31,7 +31,8 @@ class Exchange:
         self._limits = limits
         self._on_first_token = on_first_token
         self._trailing_seconds = trailing_seconds
-        self.seen = Seen(Answer(limits.text_chars), stream_asked=endpoint.stream)
+        self._stream = endpoint.stream and not request.whole
+        self.seen = Seen(Answer(limits.text_chars), stream_asked=self._stream)
         self.start()
         self._sent_at: float | None = None
         self._first_token_at: float | None = None
@@ -56,7 +57,7 @@ class Exchange:
             headers={
                 "Content-Type": "application/json",
                 "Content-Length": str(body.size_bytes),
-                "Accept": "text/event-stream" if self._endpoint.stream else "application/json",
+                "Accept": "text/event-stream" if self._stream else "application/json",
                 "Cache-Control": "no-cache",
                 **dict(self._request.headers),
                 "X-Request-Id": self._request.name,
