@@ -11,7 +11,7 @@ from kvcanary.canary.odds import at_least
 from kvcanary.detect.bystanders import STARVED_SECONDS, STARVED_TIMES
 from kvcanary.detect.ownership import CONDEMN, GOOD_CONDITIONS, slip_rate
 from kvcanary.record.exchange import Exchange, Purpose
-from kvcanary.verdict.findings import Finding, Severity
+from kvcanary.verdict.findings import Finding, Severity, stratum_of
 
 
 def findings(exchanges: Sequence[Exchange]) -> tuple[Finding, ...]:
@@ -31,7 +31,7 @@ def _went_on(spoilt: Sequence[Exchange], exchanges: Sequence[Exchange]) -> tuple
         Finding(
             rule="refusal/not-terminal",
             severity=Severity.ACCOUNTING,
-            stratum=gone[0].group,
+            stratum=stratum_of((e.group for e in gone), "refusal"),
             title=f"{len(gone)} requests that have to be refused were answered, and not from their own prompts",
             evidence=tuple(
                 f"request {e.number} ({_why(e)}): HTTP {e.status}, finish {e.finish_reason}, its own label lost"
@@ -52,7 +52,7 @@ def _hung(spoilt: Sequence[Exchange]) -> tuple[Finding, ...]:
         Finding(
             rule="availability/refusals-hang",
             severity=Severity.AVAILABILITY if len(hung) > 1 else Severity.DEGRADED,
-            stratum=hung[0].group,
+            stratum=stratum_of((e.group for e in hung), "availability"),
             title=f"{len(hung)} of {len(spoilt)} requests that have to be refused were never answered at all",
             evidence=tuple(
                 f"request {e.number} ({_why(e)}): nothing for {e.total_seconds:.1f} s" for e in hung
@@ -78,7 +78,7 @@ def _slow(spoilt: Sequence[Exchange], exchanges: Sequence[Exchange]) -> tuple[Fi
         Finding(
             rule="availability/refusals-slow",
             severity=Severity.DEGRADED,
-            stratum=slow[0].group,
+            stratum=stratum_of((e.group for e in slow), "availability"),
             title=f"{len(slow)} of {len(refused)} refusals took longer than {most:.0f} s",
             evidence=tuple(
                 f"request {e.number} ({_why(e)}): HTTP {e.status} after {e.total_seconds:.1f} s"
