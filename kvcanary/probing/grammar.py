@@ -306,7 +306,7 @@ class Probe(_Strict):
                 raise ValueError(
                     f"`{step.group}` is the stratum of steps that differ: give each a name of its own"
                 )
-        if not kinds:
+        if steps and not kinds:
             raise ValueError("nothing is sent: a step besides `wait` is needed")
         return steps
 
