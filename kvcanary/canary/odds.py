@@ -2,15 +2,17 @@
 
 Every rule is a union bound: (places in the answers where it could have happened) x (planted things it
 could have hit) / (values that many bits can take). A finding of severity ``leak`` needs the sum over
-all rules of a run to stay below one in a million, so each of the four forms may spend a quarter of it.
+all rules of a run to stay below one in a million, so each form of evidence has a budget.
 """
 
 from kvcanary.canary.codes import BITS_PER_CHARACTER, CODE_CHARACTERS
 
 RUN_BUDGET = 1e-6
 """Designed odds of a false leak in one run."""
-FORM_BUDGET = RUN_BUDGET / 4
-"""What each form of evidence (codes, phrases, names, private words) may spend of it."""
+FORM_BUDGET = 0.22 * RUN_BUDGET
+"""What each form of foreign text (codes, phrases, names, private words) may spend of it."""
+MIX_UP_BUDGET = 0.06 * RUN_BUDGET
+"""What stray ids may spend of it, and what departures may: four times the one and twice the other is all."""
 
 
 def partial_code(characters: int, windows: int, planted_codes: int) -> float:

@@ -1,7 +1,7 @@
 """Foreign content: text of another request in an answer, with the odds that chance put it there.
 
 The odds of each form are computed over the whole run (every answer was a chance for chance), each form
-may spend a quarter of one in a million, and names and private words are judged against phantoms, who
+has its part of one in a million, and names and private words are judged against phantoms, who
 were dealt the same way and never sent. See ``kvcanary.canary.odds``.
 """
 

@@ -6,6 +6,7 @@ memory only.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
@@ -18,6 +19,8 @@ _MAX_NAME_CHARS = 256
 _MAX_DEPTH = 8
 _MAX_RUNNERS_UP = 20
 """``top_logprobs`` of the OpenAI API goes up to 20; no request of ours asks for any."""
+_MAX_PARTS = 4_096
+"""Events whose ids are kept: more than the tokens of any answer of ours."""
 _CHOICE_FIELDS = frozenset(
     {"text", "logprobs", "delta", "message", "finish_reason", "stop_reason", "matched_stop"}
 )
@@ -104,6 +107,7 @@ class Answer:
         self.prompt_tokens: int | None = None
         self.completion_tokens: int | None = None
         self.cached_tokens: int | None = None
+        self._ids: list[str] = []
         self.response_id: str | None = None
         self.model: str | None = None
         self.system_fingerprint: str | None = None
@@ -125,6 +129,18 @@ class Answer:
         """More text came than is kept."""
         beside = (self.further_text, self._token_bytes, *self._runners_up)
         return self.text_chars + sum(text.chars for text in beside) > self._max_text_chars
+
+    @property
+    def stray_ids(self) -> tuple[str, ...]:
+        """Ids of parts that stand between parts of the response itself, whose id most parts have.
+
+        An id that is never left again is no stray: some servers make a new one now and then.
+        """
+        if len(set(self._ids)) < 2:
+            return ()
+        own = Counter(self._ids).most_common(1)[0][0]
+        first, last = self._ids.index(own), len(self._ids) - self._ids[::-1].index(own)
+        return tuple(dict.fromkeys(i for i in self._ids[first:last] if i != own))
 
     def other_text(self) -> str:
         """Text outside content and reasoning: refusals, tool calls, token texts, fragments."""
@@ -200,6 +216,8 @@ class Answer:
         self.mixed = self.mixed or _differ(self.response_id, response_id)
         self.mixed = self.mixed or _differ(self.model, model)
         self.response_id = self.response_id or response_id
+        if response_id and len(self._ids) < _MAX_PARTS:
+            self._ids.append(response_id)
         self.model = self.model or model
         self.system_fingerprint = self.system_fingerprint or _name(value.get("system_fingerprint"))
 

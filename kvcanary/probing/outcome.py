@@ -157,6 +157,7 @@ class Reply:
         total_seconds: from the start to the end of the answer.
         refusal: what a refusal said, also where the outcome is not "refused".
         mixed: its parts do not name one response (two ids or models, an index that nobody asked for).
+        stray_ids: ids of parts that stand between parts of the response itself.
         response_id, model, system_fingerprint: as the response names itself, at most 256
             characters.
     """
@@ -180,6 +181,7 @@ class Reply:
     first_token_from_start_seconds: float | None = None
     refusal: Refusal | None = None
     mixed: bool = False
+    stray_ids: tuple[str, ...] = field(default=(), repr=False)
     response_id: str | None = field(default=None, repr=False)
     model: str | None = field(default=None, repr=False)
     system_fingerprint: str | None = field(default=None, repr=False)

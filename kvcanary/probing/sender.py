@@ -47,6 +47,9 @@ TOKENS_A_WORD = 1.5
 COUNTED_MORE = 1.01
 """How far above the prediction a gateway may count a prompt."""
 
+MAX_STRAYS = 32
+"""Ids of other responses that are kept of one answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Letter:
@@ -229,6 +232,7 @@ class Sender:
     def _answerer(self, reply: Reply, tenant: int) -> Answerer:
         site = self.writer.site_key.derive("answerer")
         asked = self.identities.model(tenant)
+        strays = reply.stray_ids[:MAX_STRAYS]
         return Answerer(
             as_asked=None if reply.model is None else reply.model == asked,
             asked=_hashed(site, asked),
@@ -239,6 +243,7 @@ class Sender:
             else reply.model in openai.others(self.served, asked),
             response=_hashed(self._throwaway, reply.response_id),
             mixed=reply.mixed,
+            strays=tuple(filter(None, (_hashed(self._throwaway, i) for i in strays))),
         )
 
     def _judged(self, letter: Letter, reply: Reply, client: Client) -> Exchange:

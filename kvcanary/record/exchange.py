@@ -114,6 +114,8 @@ class Answerer(Recorded):
     """Of the response id."""
     mixed: bool = False
     """Its parts do not name one response: two ids or models, or an index that nobody asked for."""
+    strays: tuple[str, ...] = ()
+    """Ids of parts that stand between parts of the response itself, hashed like ``response``."""
 
 
 class RefusalSeen(Recorded):

@@ -24,6 +24,7 @@ from kvcanary.detect import (
     shared_cache,
     soak,
     spoilt,
+    strays,
 )
 from kvcanary.record.run import RunRecord
 from kvcanary.verdict.findings import FAILING, Finding, Severity
@@ -50,6 +51,7 @@ def detected(record: RunRecord, known: Sequence[advisories.Advisory]) -> tuple[F
     found += accounting.findings(exchanges)
     found += handoff.findings(record.windows, exchanges, facts)
     found += identity.findings(exchanges, facts, record.facts_after)
+    found += strays.findings(exchanges)
     found += first_token.findings(exchanges)
     found += availability.findings(exchanges, facts.limit_tokens if facts else None)
     found += bystanders.findings(exchanges)

@@ -111,6 +111,26 @@ def test_parts_that_do_not_name_one_response_are_seen(strange: dict[str, Any]) -
     assert run(asked(Api.CHAT, [first, {**first, **strange}], stream=True)).mixed
 
 
+@pytest.mark.parametrize(
+    ("ids", "strays"),
+    [
+        ("aaaa", ""),
+        ("aabaa", "b"),
+        ("abaca", "bc"),
+        ("baaa", ""),
+        ("aaab", ""),
+        ("aabb", ""),
+        ("abcdef", ""),
+        ("abab", "b"),
+    ],
+)
+def test_strays_stand_between_parts_of_the_response_itself(ids: str, strays: str) -> None:
+    first = event(Api.CHAT, "message", {"content": "a"}, stream=True)
+    reply = run(asked(Api.CHAT, [{**first, "id": f"id-{i}"} for i in ids], stream=True))
+    assert reply.stray_ids == tuple(f"id-{i}" for i in strays)
+    assert "id-" not in repr(reply)
+
+
 def test_a_field_that_nobody_knows_is_no_answer() -> None:
     """It is searched; whether and when an answer came is told by text that has a name."""
     only = event(Api.CHAT, "message", {"role": "assistant", "x": "y"}, stream=True)

@@ -142,6 +142,7 @@ class Exchange:
             first_token_from_start_seconds=_between(self._began_at, self._first_token_at),
             total_seconds=_between(self._began_at, self._ended_at) or 0.0,
             mixed=answer.mixed,
+            stray_ids=answer.stray_ids,
             response_id=answer.response_id,
             model=answer.model,
             system_fingerprint=answer.system_fingerprint,
