@@ -160,7 +160,7 @@ def _limits_differ(facts: Facts, short: Collection[str]) -> Finding | None:
         f"{workers[0].role} workers accept different lengths: whether a prompt of {least + 1:,} to {most:,} "
         "tokens is served depends on its route",
         [_limit(w) for w in workers],
-        f"Give every replica the same pool and context length, or promise {least:,} tokens.",
+        remedies.alike(min(workers, key=lambda w: w.limit_tokens or 0), least),
         workers,
     )
 

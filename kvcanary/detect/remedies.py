@@ -42,11 +42,18 @@ def context_flag(engine: str, tokens: int) -> str:
 
 
 def fit_or_grow(worker: Worker, pool: int, context: int, gpus: Sequence[Gpu]) -> str:
-    """For a pool (usable tokens) below the context: the context that fits, or the memory that is missing."""
+    """For a pool (usable tokens) below the context: the context that fits, or the memory that is missing.
+
+    Pages count whole: a context of some pages and a bit takes one more.
+    """
+    page = worker.page_tokens or 1
+    needed = -(-context // page) * page
+    grow = f"ake room for the missing {needed - pool:,} tokens: {_growth(worker, needed, needed - pool, gpus)}."
+    if pool <= _KEPT.get(worker.engine, 1):  # no prompt fits
+        return f"M{grow}"
     return (
         f"Either promise what fits: {context_flag(worker.engine, pool)} on every worker and {pool:,} at the "
-        f"front door{_accepted(worker, pool)}. Or make room for the missing {context - pool:,} tokens: "
-        f"{_growth(worker, context, context - pool, gpus)}."
+        f"front door{_accepted(worker, pool)}. Or m{grow}"
     )
 
 
@@ -56,7 +63,7 @@ def _accepted(worker: Worker, pool: int) -> str:
     return f" (prompts up to {pool - kept:,} are accepted then)" if kept else ""
 
 
-def _growth(worker: Worker, context: int, missing: int, gpus: Sequence[Gpu]) -> str:
+def _growth(worker: Worker, needed: int, missing: int, gpus: Sequence[Gpu]) -> str:
     flag = _FRACTION_FLAGS.get(worker.engine)
     if worker.bytes_per_token is None:
         how = f" (raise {flag})" if flag else ""
@@ -69,7 +76,8 @@ def _growth(worker: Worker, context: int, missing: int, gpus: Sequence[Gpu]) -> 
     if flag and total and worker.engine not in _OF_FREE:
         parts.append(_fraction(flag, worker.memory_fraction, missing_bytes, total))
     if worker.engine == "vllm":
-        parts.append(f"or --kv-cache-memory-bytes {math.ceil(context * worker.bytes_per_token)}")
+        whole = needed + (worker.page_tokens or 1)  # the null block is no request's
+        parts.append(f"or --kv-cache-memory-bytes {math.ceil(whole * worker.bytes_per_token)}")
     return "; ".join(parts)
 
 
@@ -112,8 +120,18 @@ def same_limit(refusing: Worker, limit: int) -> str:
     """For roles with different limits: the largest prompt that both take, and how to make them agree."""
     context, kept = refusing.context_tokens, _KEPT.get(refusing.engine, 1)
     if context is None or context - limit > kept:  # its pool sets the limit, not its context length
-        context = limit + kept
+        page = refusing.page_tokens or 1
+        context = (limit + kept) // page * page or limit + kept
     return (
         f"Give both roles one limit: {context_flag(refusing.engine, context)} on every worker (what "
-        f"{refusing.role} can hold), and refuse prompts of more than {limit:,} tokens at the front door."
+        f"{refusing.role} can hold), and refuse prompts of more than {context - kept:,} tokens at the front door."
+    )
+
+
+def alike(worker: Worker, limit: int) -> str:
+    """For replicas with different limits: the context length with which all accept what the least one does."""
+    context = limit + _KEPT.get(worker.engine, 1)
+    return (
+        f"Give every replica the pool of the one that accepts most, or all of them one context length "
+        f"({context_flag(worker.engine, context)}), and promise no more than {context:,} tokens."
     )

@@ -1,5 +1,6 @@
 """Capacity: a minimum over all workers and ranks; limits that differ; each finding with its figures."""
 
+import re
 from typing import Any
 
 import pytest
@@ -213,8 +214,8 @@ def test_a_window_needs_no_short_pool_and_has_two_directions(refuser: Role, take
     deployment = facts(worker(refuser, limit=60_000), worker(taker))
     found = only(deployment, "capacity/danger-window")
     assert f"60,001 to 65,529 tokens are refused by {refuser} and taken by {taker}" in found.title
-    assert "refuse prompts of more than 60,000 tokens at the front door" in found.remedy
-    assert "--context-length 60007" in found.remedy, "SGLang accepts seven tokens less"
+    assert "--context-length 59968" in found.remedy, "whole pages"
+    assert "refuse prompts of more than 59,961 tokens at the front door" in found.remedy
 
 
 def test_what_both_roles_are_to_be_given_is_the_context_of_the_smaller() -> None:
@@ -319,6 +320,92 @@ def test_a_step_that_leaves_nothing_is_no_remedy_and_unknown_bytes_are_not_made_
     found = only(full.model_copy(update={"gpus": (gpu,)}), "capacity/pool-below-context")
     assert "use more GPUs" in found.remedy
     assert "is not known" in only(unified(50_000), "capacity/pool-below-context").remedy
+
+
+def set_up(
+    pools: tuple[int, int], context: int, promised: int, page: int, output: int | None, engine: str
+) -> Facts:
+    """Prefill and decode with one context limit, which enforce what their engine does."""
+
+    def limit(pool: int) -> int:
+        return context - 1 if engine == "vllm" else max(1, min(pool, context) - 7)
+
+    roles = (Role.PREFILL, Role.DECODE)
+    return facts(
+        *(
+            worker(r, p, engine=engine, context=context, limit=limit(p), page_tokens=page)
+            for r, p in zip(roles, pools, strict=True)
+        ),
+        context=promised,
+        output_tokens=output,
+    )
+
+
+def figure(remedy: str, before: str) -> int:
+    """The number that stands behind these words."""
+    found = re.search(rf"{before} ([\d,]+)", remedy)
+    assert found, remedy
+    return int(found[1].replace(",", ""))
+
+
+CONTEXT_FLAGS = {"sglang": "--context-length", "vllm": "--max-model-len"}
+POOLS = st.integers(2_000, 200_000)
+
+
+@given(
+    st.tuples(POOLS, POOLS),
+    st.integers(2_000, 200_000),
+    st.sampled_from([1, 16, 64, 100, 256]),
+    st.none() | st.integers(1, 500),
+    st.sampled_from(list(CONTEXT_FLAGS)),
+)
+def test_who_does_what_a_remedy_says_passes(
+    pools: tuple[int, int], context: int, page: int, output: int | None, engine: str
+) -> None:
+    """For each way that a finding names: the workers started again so, it is gone and nothing else comes."""
+
+    def failing(pools: tuple[int, int], context: int) -> list[str]:
+        again = set_up(pools, context, context, page, output, engine)
+        return [f.rule for f in capacity.findings(again) if f.severity in FAILING]
+
+    first = set_up(pools, context, context, page, output, engine)
+    found = {f.rule: f.remedy for f in capacity.findings(first) if f.severity in FAILING}
+    for rule in ("capacity/pool-below-context", "capacity/danger-window"):
+        if rule in found:
+            fits = figure(found[rule], CONTEXT_FLAGS[engine])
+            assert failing(pools, fits) == [], (rule, fits)
+    if "capacity/pool-below-context" in found:
+        more = figure(found["capacity/pool-below-context"], "missing")
+        grown = tuple(pool + more if pool < context else pool for pool in pools)
+        assert "capacity/pool-below-context" not in failing((grown[0], grown[1]), context)
+        room = "capacity/no-room-for-output"
+        assert room in found or room not in failing((grown[0], grown[1]), context)
+    elif "capacity/no-room-for-output" in found:
+        assert failing(pools, figure(found["capacity/no-room-for-output"], "Promise")) == []
+
+
+def test_replicas_that_are_started_as_the_remedy_says_accept_the_same() -> None:
+    replicas = [worker(Role.UNIFIED, limit=limit) for limit in (65_529, 60_000)]
+    found = only(facts(*replicas, context=60_000), "capacity/limits-differ")
+    context = figure(found.remedy, "--context-length")
+    assert context == 60_007
+    alike = facts(*(worker(Role.UNIFIED, context=context) for _ in replicas), context=60_000)
+    assert rules(alike) == []
+
+
+@pytest.mark.parametrize("page", [1, 64, 100])
+def test_the_memory_for_vllms_pool_counts_its_null_block_and_whole_blocks(page: int) -> None:
+    deployment = unified(50_000, engine="vllm", bytes_per_token=1_024.0, page_tokens=page)
+    found = only(deployment, "capacity/pool-below-context")
+    tokens = figure(found.remedy, "--kv-cache-memory-bytes") // 1_024
+    usable = tokens // page * page - page
+    assert CONTEXT <= usable < CONTEXT + page
+
+
+def test_a_pool_without_a_page_is_no_promise() -> None:
+    found = only(unified(50, page_tokens=64), "capacity/pool-below-context")
+    assert "promise" not in found.remedy.lower()
+    assert "missing 65,536 tokens" in found.remedy
 
 
 # refusals within the promise, and advice
