@@ -1,6 +1,5 @@
 """``kvcanary plan``: what a run would send, what that costs, and what it leaves out."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -51,13 +50,9 @@ def plan(connection: Connection, choices: Choices, offline: bool) -> int:
 
 
 def _offline(connection: Connection, choices: Choices) -> "PlanNote":
-    from kvcanary.deployment.facts import Facts
-    from kvcanary.probing.buying import Budget, buy, plan_note, tokens_allowed
-    from kvcanary.probing.calibrate import RETRIES
+    from kvcanary.probing.buying import Budget
+    from kvcanary.probing.estimate import estimate
     from kvcanary.probing.grammar import load_probes, load_suite
-    from kvcanary.probing.overhead import after, decoy_tokens, estimated
-    from kvcanary.probing.plan import make_plan
-    from kvcanary.probing.sizing import ASSUMED
 
     target = known_beforehand(connection)
     context = target.context_tokens
@@ -68,21 +63,8 @@ def _offline(connection: Connection, choices: Choices) -> "PlanNote":
         )
     suite = load_suite(choices.suite)
     budget = Budget(tokens=choices.tokens, tokens_per_minute=choices.tokens_per_minute)
-    tokens = tokens_allowed(budget, suite.tokens, context)
-    budget = replace(budget, tokens=tokens)
-    wanted = make_plan(
-        load_probes(choices.probes or suite.probes),
-        Facts(context_tokens=context, context_source=target.context_source),
-        context,
-        ASSUMED,
-        choices.concurrency,
-        first_number=0,
-        bound=suite.bound,
-    )
-    before = estimated(ASSUMED, context)
-    plan = buy(wanted, budget, ASSUMED, before.prompt_tokens + RETRIES * decoy_tokens(ASSUMED))
-    overhead = (before, *after(plan, ASSUMED, pairs=0, limit_known=False))
-    return plan_note(plan, ASSUMED, budget, overhead)
+    probes = load_probes(choices.probes or suite.probes)
+    return estimate(suite, probes, context, target.context_source, choices.concurrency, budget)
 
 
 def _print(note: "PlanNote", record: "RunRecord | None" = None) -> None:

@@ -231,7 +231,7 @@ class Refuse(_Strict):
     """What is wrong with them."""
     rounds: int = Field(default=2, ge=1, le=100)
     """How often to go through all kinds."""
-    tokens: Expression = "min(reach / 8, 1024)"
+    tokens: Expression = "min(max(reach / 8, 512), 1024)"
     """Length of each prompt, of both sorts."""
     danger: float = Field(default=1.0, gt=0)
     """Worth of its first answer beside the other steps, when a budget does not pay for all."""

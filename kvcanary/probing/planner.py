@@ -11,7 +11,7 @@ from kvcanary.probing.grammar import Abort, Fill, Probe, Read, Refuse, Repeat, S
 from kvcanary.probing.lengths import evaluate
 from kvcanary.probing.planned import Pad, Planned, Stage
 from kvcanary.probing.roles import BYSTANDER, FIRST_VICTIM, MAX_VICTIMS, READERS
-from kvcanary.probing.sizing import Calibration
+from kvcanary.probing.sizing import ASSUMED, Calibration
 from kvcanary.record.exchange import Purpose
 from kvcanary.record.manner import USUAL, Manner
 
@@ -156,7 +156,7 @@ class Planner:
 
     def _abort(self, step: Abort) -> list[Stage]:
         """Pairs, one after the other: the prompt that is dropped, and the reader that follows at once."""
-        if self._calibration.first_token is None:
+        if self._calibration.first_token is None and self._calibration != ASSUMED:
             self.skipped.append(f"{step.group}: how long a first token takes is unknown")
             return []
         tokens = self._length(step.group, step.tokens)
