@@ -128,6 +128,8 @@ class Read(_Strict):
     """Worth of its first answer beside the other steps, when a budget does not pay for all."""
     count: int = Field(default=3, ge=1, le=1_000)
     """Prompts to send. With `again` all of the earlier step are."""
+    total: Expression | None = None
+    """With `tokens`: as many prompts as have so many tokens together, if that is more than `count`."""
     when: Expression = "1"
     """Send only when this is known and not 0."""
     bystanders: int = Field(default=0, ge=0, le=16)
@@ -151,7 +153,7 @@ class Read(_Strict):
     one_name: bool = False
     """Send all of them with one and the same `X-Request-Id`."""
 
-    _check = field_validator("tokens", "when", "exactly", "multiple")(_checked)
+    _check = field_validator("tokens", "total", "when", "exactly", "multiple")(_checked)
 
     @model_validator(mode="after")
     def _fresh_or_again(self) -> Self:
@@ -166,6 +168,8 @@ class Read(_Strict):
             raise ValueError("`plus` belongs to `exactly` or `multiple`")
         if self.again is None and (padded or self.tenant == "other"):
             raise ValueError("`tenant`, `exactly` and `multiple` belong to `again`")
+        if self.again is not None and self.total is not None:
+            raise ValueError("`total` belongs to `tokens`")
         if self.again is not None and self.control:
             raise ValueError("prompts that are sent again are no control")
         return self

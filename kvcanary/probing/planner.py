@@ -25,6 +25,8 @@ USABLE_POOL = 0.97
 crash an engine."""
 SHORT_TOKENS = 4_096
 """A bystander's prompt, where the context allows it."""
+MOST_PROMPTS = 1_000
+"""Of one step."""
 REFUSALS_AT_ONCE = 2
 """A spoilt request and the honest one beside it."""
 
@@ -263,7 +265,8 @@ class Planner:
         if tokens is None:
             return []
         purpose = Purpose.CONTROL if step.control else Purpose.READER
-        features = list(islice(cycle(step.features), max(step.count, self.least_readers)))
+        count = max(step.count, self.least_readers, self._count_of(step, tokens))
+        features = list(islice(cycle(step.features), count))
         readers = []
         for index, feature in enumerate(features):
             reader = self._reader(step.group, index, tokens, purpose)
@@ -279,6 +282,11 @@ class Planner:
                 )
             )
         return readers
+
+    def _count_of(self, step: Read, tokens: int) -> int:
+        """How many it takes to have so many tokens together; 0 where that is not asked or not known."""
+        total = None if step.total is None else evaluate(step.total, self._variables)
+        return 0 if total is None else min(MOST_PROMPTS, math.ceil(total / tokens))
 
     def _again(self, step: Read, group: str) -> list[Planned]:
         """The texts of an earlier step, as their own tenants or as others."""
