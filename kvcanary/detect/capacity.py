@@ -191,6 +191,13 @@ def _holds(pool: Pool, facts: Facts) -> tuple[Status, str]:
         return Status.FAIL, f"{promised - pool.tokens:,} short"
     if worker.context_tokens is not None and worker.context_tokens < promised:
         return Status.FAIL, f"context {worker.context_tokens:,}"
+    if _lacking(pool, facts):
+        return (
+            Status.FAIL,
+            "no room for output" if facts.output_tokens else "no room for the last page",
+        )
+    if limits.accepts_too_little(worker, facts):
+        return Status.FAIL, f"accepts {worker.limit_tokens:,}"
     if _overpromised(pool, facts):
         return Status.INCONCLUSIVE, f"{worker.slots} slots may share it"
     return Status.PASS, "holds"
@@ -245,11 +252,8 @@ def _no_room(facts: Facts) -> Finding | None:
     lines, worst = [], None
     lacking = []
     for pool in pools(facts):
-        # a prefill worker never holds the output
-        output = None if pool.worker.role is Role.PREFILL else facts.output_tokens
-        need = _longest_accepted(pool, context, output)
-        usable = pool.usable_tokens
-        if usable is None or need is None or need[1] <= usable:
+        need, usable = _lacking(pool, facts), pool.usable_tokens
+        if need is None or usable is None:
             continue
         if worst is None or usable < (worst.usable_tokens or 0):
             worst = pool
@@ -273,6 +277,17 @@ def _no_room(facts: Facts) -> Finding | None:
         remedy=remedies.room_for_output(worst.worker, worst.usable_tokens or 0, budget),
         workers=_urls(lacking),
     )
+
+
+def _lacking(pool: Pool, facts: Facts) -> tuple[int, int] | None:
+    """The longest accepted prompt, and what it takes with its output: more than the pool hands out. None where
+    there is room, or nobody knows."""
+    if facts.context_tokens is None:
+        return None
+    # a prefill worker never holds the output
+    output = None if pool.worker.role is Role.PREFILL else facts.output_tokens
+    need, usable = _longest_accepted(pool, facts.context_tokens, output), pool.usable_tokens
+    return need if need and usable is not None and need[1] > usable else None
 
 
 def _longest_accepted(pool: Pool, context: int, output: int | None) -> tuple[int, int] | None:

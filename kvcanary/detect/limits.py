@@ -118,19 +118,9 @@ def _limit(worker: Worker) -> str:
 
 def _limit_below(facts: Facts, short: Collection[str]) -> Finding | None:
     """Prompts that are promised and refused, though pool and context limit are large enough or unknown."""
-    context = facts.context_tokens
-    if context is None:
-        return None
-    promised = context - max(facts.output_tokens or 0, RESERVE)
-    lower = [
-        w
-        for w in facts.workers
-        if w.limit_tokens is not None
-        and w.limit_tokens < promised
-        and w.url not in short
-        and (w.context_tokens is None or w.context_tokens >= context)
-    ]
-    if not lower:
+    promised = _promised_prompt(facts)
+    lower = [w for w in facts.workers if w.url not in short and accepts_too_little(w, facts)]
+    if promised is None or not lower:
         return None
     least = min(w.limit_tokens or 0 for w in lower)
     return _finding(
@@ -141,6 +131,21 @@ def _limit_below(facts: Facts, short: Collection[str]) -> Finding | None:
         f"{least + (facts.output_tokens or 0):,}.",
         lower,
     )
+
+
+def accepts_too_little(worker: Worker, facts: Facts) -> bool:
+    """Whether it refuses prompts that are promised, though its context limit is large enough or unknown."""
+    context, promised = facts.context_tokens, _promised_prompt(facts)
+    if context is None or promised is None or worker.limit_tokens is None:
+        return False
+    enough = worker.context_tokens is None or worker.context_tokens >= context
+    return enough and worker.limit_tokens < promised
+
+
+def _promised_prompt(facts: Facts) -> int | None:
+    """The longest prompt that customers may expect to be served."""
+    context = facts.context_tokens
+    return None if context is None else context - max(facts.output_tokens or 0, RESERVE)
 
 
 def _limits_differ(facts: Facts, short: Collection[str]) -> Finding | None:
@@ -203,7 +208,7 @@ def _what_follows(refuser: Role) -> str:
     if refuser is Role.PREFILL:
         return (
             "decode waits for pages that prefill will not compute: where the refusal does not end the "
-            "request, it reads stale ones (S30233)"
+            "request, it reads stale ones (SGLang issue 30233)"
         )
     return "prefill computes pages that decode will not take: the request hangs until a time-out"
 

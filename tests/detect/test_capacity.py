@@ -283,6 +283,29 @@ def test_truncation_fails_within_the_promise_and_warns_beyond_it() -> None:
         assert rules(unified(**switched(SwitchName.NO_AUTO_TRUNCATE, on))) == []
 
 
+@pytest.mark.parametrize(
+    ("deployment", "note"),
+    [
+        (unified(50_000), "15,536 short"),
+        (facts(worker(Role.UNIFIED, context=40_000)), "context 40,000"),
+        (unified(CONTEXT + 63, limit=CONTEXT - 1, page_tokens=1_000), "no room for the last page"),
+        (unified(70_000, page_tokens=7_000, output_tokens=64), "holds"),
+        (unified(69_999, page_tokens=7_000, output_tokens=64), "no room for output"),
+        (unified(limit=8_192), "accepts 8,192"),
+        (unified(None), "pool unknown"),
+        (unified(None, limit=8_192), "pool unknown"),
+        (unified(), "holds"),
+    ],
+)
+def test_the_row_of_a_worker_says_what_its_finding_does(deployment: Facts, note: str) -> None:
+    """A table in which all hold, above a finding that one does not, is understood wrong."""
+    (row,) = capacity.holdings(deployment)
+    assert row.note == note
+    failing = {f.rule for f in capacity.findings(deployment) if f.severity in FAILING}
+    if note != "pool unknown":
+        assert (row.status is Status.FAIL) is bool(failing), failing
+
+
 # remedies
 
 
