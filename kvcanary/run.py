@@ -386,6 +386,15 @@ def _budget(suite: Suite, given: Budget) -> Budget:
     return replace(given, seconds=60.0 * suite.minutes)
 
 
+def as_far_as_it_goes(record: RunRecord) -> RunRecord:
+    """A record of a run that was cut off, judged: what it had found by then is said. Any other as it is."""
+    if record.verdict or not record.exchanges:
+        return record
+    stopped = record.model_copy(update={"stopped": record.stopped or "interrupted"})
+    judged = judge(stopped, record.info.requires, shipped_advisories())
+    return stopped.model_copy(update={"findings": judged.findings, "verdict": judged.verdict})
+
+
 def conclude(journal: Journal, requires: Sequence[ClaimName]) -> None:
     """Judge what was recorded, with what is known of the engines."""
     judged = judge(journal.record, requires, shipped_advisories())

@@ -53,10 +53,10 @@ def replay(
     from kvcanary.probing.endpoint import UNNAMED, Api
     from kvcanary.record.journal import load
     from kvcanary.report.progress import progress
-    from kvcanary.run import Options, Result, run_check
+    from kvcanary.run import Options, Result, as_far_as_it_goes, run_check
     from kvcanary.verdict.claims import ExitCode
 
-    recorded = load(record)
+    recorded = as_far_as_it_goes(load(record))
     wanted = _wanted(recorded, finding)
     info = recorded.info
     if load_or_create().fingerprint() != info.site_key:

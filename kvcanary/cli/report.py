@@ -14,9 +14,10 @@ from kvcanary.cli.output import OutputFormat, Reports, output_option, reports_op
 def report(record: Path, reports: Reports, output: OutputFormat) -> int:
     """Print RECORD, complete or partial, and write reports from it. Sends nothing.
 
-    The exit code is that of the recorded verdict.
+    The exit code is that of the recorded verdict. A run that was cut off is judged as far as it went, and
+    never passes.
     """
     from kvcanary.record.journal import load
+    from kvcanary.run import as_far_as_it_goes
 
-    loaded = load(record)
-    return show(loaded, str(record), output, reports)
+    return show(as_far_as_it_goes(load(record)), str(record), output, reports)

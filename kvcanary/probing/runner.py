@@ -165,25 +165,31 @@ class Runner:
         self._numbers = count(max(numbers) + UNRECORDED)
         sent = [e.number for e in record.exchanges]
         left = [self._left(stage, sent, record) for stage in plan.stages]
-        left = [stage for stage in left if stage.exchanges]
-        if left and not left[0].hold:
-            left[0] = self._renumbered(left[0])
-        await self._send_stages(replace(plan, stages=tuple(left)))
+        left = _without_idle_waits(left)
+        in_flight = batches(left)[0] if left and not left[0].hold else ()
+        fresh = [self._renumbered(stage) for stage in in_flight]
+        await self._send_stages(replace(plan, stages=(*fresh, *left[len(fresh) :])))
 
     def _renumbered(self, stage: Stage) -> Stage:
         """With fresh text for what may have been in flight: a prefix cache would answer for the old."""
         mine = stage.exchanges
-        fresh = (replace(e, number=next(self._numbers)) for e in mine[: stage.in_flight])
-        return replace(stage, exchanges=(*fresh, *mine[stage.in_flight :]))
+        begun = stage.in_flight * (2 if mine[0].purpose is Purpose.DROPPED else 1)
+        fresh = (replace(e, number=next(self._numbers)) for e in mine[:begun])
+        return replace(stage, exchanges=(*fresh, *mine[begun:]))
 
     def _left(self, stage: Stage, sent: Sequence[int], record: RunRecord) -> Stage:
-        """What a cut-off run still has to send of a stage."""
+        """What a cut-off run still has to send of a stage: a reader behind a dropped prompt with another."""
         if stage.hold:
             again = stage.exchanges if record.high_water is None else ()
             return replace(
                 stage, exchanges=tuple(replace(e, number=next(self._numbers)) for e in again)
             )
-        return replace(stage, exchanges=tuple(e for e in stage.exchanges if e.number not in sent))
+        return replace(
+            stage,
+            exchanges=tuple(
+                e for e in stage.exchanges if e.number + (e.purpose is Purpose.DROPPED) not in sent
+            ),
+        )
 
     async def replay(self, exchanges: Sequence[Exchange]) -> None:
         """Send exchanges of an earlier run again, after a calibration with texts of its own."""
@@ -344,3 +350,14 @@ class Runner:
             )
             for e in (*companion, exchange)
         )
+
+
+def _without_idle_waits(stages: Sequence[Stage]) -> list[Stage]:
+    """Stages that have something to send; a wait only where it stands between two of them."""
+    kept: list[Stage] = []
+    for stage in stages:
+        if stage.exchanges or (stage.wait and kept):
+            kept.append(stage)
+    while kept and kept[-1].wait:
+        kept.pop()
+    return kept

@@ -185,6 +185,7 @@ class Sender:
             )
             exchange = exchange.model_copy(update={"met": pair})
         self.exchanges.append(exchange)
+        self.journal.append("scale", self.scale())  # first: without it nothing can be judged
         self.journal.append("exchange", exchange)
         self.listener.exchanged(exchange)
         if keep:

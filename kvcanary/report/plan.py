@@ -1,5 +1,7 @@
 """The plan as a person reads it: what is sent, for what, at which price; what is left out."""
 
+import math
+
 from rich.console import Console
 from rich.text import Text
 
@@ -71,4 +73,4 @@ def _print_overhead(console: Console, note: PlanNote) -> None:
 def _duration(seconds: float | None) -> str:
     if seconds is None:
         return "unknown"
-    return f"< {seconds:.0f} s" if seconds < 120 else f"< {seconds / 60:.1f} min"
+    return f"< {max(1, math.ceil(seconds))} s" if seconds < 120 else f"< {seconds / 60:.1f} min"

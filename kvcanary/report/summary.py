@@ -63,6 +63,8 @@ def _parts(record: RunRecord, path: str | None) -> Iterator[RenderableType]:
     else:
         yield Text("")
         yield headline_line(verdict)
+        if record.stopped and verdict.headline != record.stopped:
+            yield Text(f"The run did not finish: {record.stopped}.".replace("..", "."), "yellow")
     if record.facts:
         yield from _capacity(record.facts)
     if verdict:

@@ -435,7 +435,5 @@ class _State:
                 Status.INCONCLUSIVE,
                 f"{usage}; no stage was counted at the workers from end to end",
             )
-        return (
-            Status.PASS,
-            f"{usage}; prefill's and decode's counters agree in {len(known)} of the stages",
-        )
+        stages = "one stage" if len(known) == 1 else f"{len(known)} stages"
+        return Status.PASS, f"{usage}; prefill's and decode's counters agree in {stages}"

@@ -86,7 +86,7 @@ def test_an_interrupt_leaves_a_valid_partial_record_and_no_lab(
     assert record.exchanges
     shown = kvcanary(tmp_path, "report", f"{path}.partial")
     assert shown.code == 3
-    assert "The run did not finish: interrupted." in shown.out
+    assert " INCONCLUSIVE   interrupted" in shown.out
 
 
 def test_an_interrupt_while_nothing_answers(tmp_path: Path) -> None:

@@ -106,9 +106,14 @@ class Ended:
 
 
 def ran_offline(
-    folder: Path, rule: Rule, facts: Facts, limits: Limits, probe: str = "long"
+    folder: Path,
+    rule: Rule,
+    facts: Facts,
+    limits: Limits,
+    probe: str = "long",
+    earlier: RunRecord | None = None,
 ) -> Ended:
-    """The whole run."""
+    """The whole run; or what an ``earlier`` one has left to do."""
     endpoint = Endpoint("http://127.0.0.1:1/v1", "tiny")
     client = RuleClient(endpoint, rule)
     codes, words, identity = CodeMaker(KEY), lexicon(), RunIdentity(7, b"\x07" * 8)
@@ -129,7 +134,7 @@ def ran_offline(
 
         async def whole() -> None:
             async with client:
-                await runner.run()
+                await (runner.resume(earlier) if earlier else runner.run())
 
         try:
             asyncio.run(whole())

@@ -156,3 +156,19 @@ def test_no_more_is_sent_than_the_plan_says(
     sent = sum(e.length_tokens for e in ended.exchanges)
     assert sent + sum(s.prompt_tokens for s in record.simulations) <= most
     assert tokens is None or most <= max(tokens, record.plan.overhead[0].prompt_tokens)
+
+
+@pytest.mark.parametrize("sent", range(8))
+def test_a_run_that_goes_on_drops_a_prompt_before_each_reader_again(
+    sent: int, tmp_path: Path
+) -> None:
+    """Wherever it was cut off: a reader that nothing was dropped for would tell nothing."""
+    whole = ran_offline(tmp_path, own_label, FACTS, LIMITS, "aborts").record
+    others = [e for e in whole.exchanges if e.purpose not in (Purpose.DROPPED, Purpose.READER)]
+    pairs = [e for e in whole.exchanges if e.purpose in (Purpose.DROPPED, Purpose.READER)]
+    kept = [e for e in others if e.purpose is not Purpose.DECOY_AFTER] + pairs[:sent]
+    cut = whole.model_copy(update={"exchanges": tuple(kept)})
+    ended = ran_offline(tmp_path, own_label, FACTS, LIMITS, "aborts", cut)
+    assert len(readers(ended.exchanges)) == len(pairs) // 2
+    dropped = {e.number for e in ended.exchanges if e.purpose is Purpose.DROPPED}
+    assert all(e.number - 1 in dropped for e in readers(ended.exchanges))
