@@ -46,7 +46,7 @@ class Backoff:
             while (use := await self._use()) is not None and use > self._above:
                 if began is None:
                     began = self._now()
-                    self._listener.phase("waiting for room", 0, 0)
+                    self._listener.note("waiting for room: others use the pool")
                 if self._now() - began >= LONGEST_SECONDS:
                     raise Stopped(
                         f"More than {self._above:.0%} of a pool has been in use for "

@@ -29,9 +29,16 @@ class Calibrator:
     """Measures frame, chapter, first token, thinking and repeatability of one deployment."""
 
     def __init__(
-        self, sender: Sender, context_tokens: int, numbers: Iterator[int], deadline_seconds: float
+        self,
+        sender: Sender,
+        context_tokens: int,
+        numbers: Iterator[int],
+        deadline_seconds: float,
+        tokens_per_minute: int | None = None,
     ) -> None:
         self._sender, self._context = sender, context_tokens
+        self._longest = min(context_tokens, tokens_per_minute or context_tokens)
+        """Prompt and output: a gateway refuses more at once than its key may send in a minute."""
         self._numbers, self._deadline = numbers, deadline_seconds
         self._replies: list[Reply] = []
         self._exchanges: list[Exchange] = []
@@ -77,7 +84,7 @@ class Calibrator:
         single = await self._send(Shape(0, 1, 0))
         room = min(LONGEST, max(self._context // 16, 4 * base))
         chapters = max(
-            1, min(int(room / guess), int((self._context - SHORT_OUTPUT - base) / guess))
+            1, min(int(room / guess), int((self._longest - SHORT_OUTPUT - base) / guess))
         )
         several = await self._send(Shape(chapters // 2, chapters - chapters // 2, 30))
         if single.prompt_tokens is None or several.prompt_tokens is None:

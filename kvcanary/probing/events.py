@@ -11,6 +11,9 @@ class Listener(Protocol):
     def phase(self, text: str, requests: int, tokens: int) -> None:
         """A phase of ``requests`` requests and about ``tokens`` prompt tokens begins."""
 
+    def note(self, text: str) -> None:
+        """Why nothing is sent for a while."""
+
     def exchanged(self, exchange: Exchange) -> None:
         """One exchange is over and recorded."""
 
@@ -19,6 +22,9 @@ class Silence:
     """A listener that says nothing."""
 
     def phase(self, text: str, requests: int, tokens: int) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
         """Nothing."""
 
     def exchanged(self, exchange: Exchange) -> None:

@@ -9,6 +9,8 @@ WINDOW_SECONDS = 61.0
 """A gateway's minute, and a second for what it counts later than it was sent."""
 _Spent = deque[tuple[float, int]]
 """When, and how much."""
+WORTH_SAYING_SECONDS = 5.0
+"""A shorter pause is not told."""
 LEAST_PAUSE_SECONDS = 0.01
 """Clocks are rounded: a shorter pause might never end one."""
 
@@ -27,6 +29,8 @@ class Pacer:
     ) -> None:
         self._allowed = tokens_per_minute
         self._now, self._sleep = now, sleep
+        self.on_pause: Callable[[float], None] = lambda _seconds: None
+        """Is told how long a request waits."""
         self._spent: defaultdict[int, _Spent] = defaultdict(deque)
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -41,6 +45,8 @@ class Pacer:
         spent = self._spent[key]
         async with self._turns[key]:
             while (pause := self._pause(spent, tokens, self._allowed)) is not None:
+                if pause >= WORTH_SAYING_SECONDS:
+                    self.on_pause(pause)
                 await self._sleep(max(pause, LEAST_PAUSE_SECONDS))
             spent.append((self._now(), tokens))
 

@@ -202,7 +202,8 @@ class Runner:
         """Calibrate and show that a foreign label would be seen."""
         self._numbers = count(first_number)
         setup = min(SETUP_SECONDS, self._limits.deadline_seconds)
-        calibrator = Calibrator(self._sender, self._context, self._numbers, setup)
+        a_minute = self._limits.budget.tokens_per_minute
+        calibrator = Calibrator(self._sender, self._context, self._numbers, setup, a_minute)
         calibration = self._courier.calibration = await calibrator.run()
         await self._decoy(Purpose.DECOY_BEFORE)
         if self._facts.context_tokens is None:

@@ -94,6 +94,11 @@ class Sender:
     _throwaway: bytes = field(default_factory=lambda: token_bytes(32), repr=False)
     _chapters: dict[int, Chapter] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        self.pacer.on_pause = lambda seconds: self.listener.note(
+            f"waiting {seconds:.0f} s: the key's tokens of this minute are used up"
+        )
+
     def prompt(
         self,
         number: int,

@@ -48,6 +48,10 @@ class _Bars:
         note = f"{tokens:,} tokens" if tokens else ""
         self._current = self._bars.add_task(f"{text:<16}", total=requests, note=note)
 
+    def note(self, text: str) -> None:
+        if self._current is not None:
+            self._bars.update(self._current, note=text)
+
     def exchanged(self, exchange: Exchange) -> None:
         if self._current is None or exchange.purpose in DECOYS:
             return
@@ -63,10 +67,11 @@ class _Lines:
 
     def phase(self, text: str, requests: int, tokens: int) -> None:
         size = f", {tokens:,} tokens" if tokens else ""
+        self.note(f"{text}: {requests} requests{size}")
+
+    def note(self, text: str) -> None:
         seconds = time.monotonic() - self._began
-        self._console.print(
-            f"[{seconds:6.1f} s] {text}: {requests} requests{size}", highlight=False, markup=False
-        )
+        self._console.print(f"[{seconds:6.1f} s] {text}", highlight=False, markup=False)
 
     def exchanged(self, exchange: Exchange) -> None:
         """One line a phase is enough where lines stay."""

@@ -72,6 +72,20 @@ def test_more_than_the_key_ever_allows_waits_for_a_minute_of_its_own() -> None:
     assert starts(100, [1, 500, 1]) == [0, WINDOW_SECONDS, 2 * WINDOW_SECONDS]
 
 
+def test_a_long_wait_is_told() -> None:
+    told: list[float] = []
+
+    async def all_of_them() -> None:
+        clock = StandingClock()
+        pacer = Pacer(100, clock.now, clock.sleep)
+        pacer.on_pause = told.append
+        for size in (90, 10, 90):
+            await pacer.wait(size)
+
+    asyncio.run(all_of_them())
+    assert told == [WINDOW_SECONDS]
+
+
 def test_keys_do_not_wait_for_each_other() -> None:
     async def all_of_them() -> list[tuple[int, float]]:
         clock, begun = StandingClock(), []

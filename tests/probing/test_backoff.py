@@ -10,13 +10,13 @@ from kvcanary.probing.events import Silence
 from kvcanary.probing.stopped import Stopped
 
 
-class Phases(Silence):
+class Notes(Silence):
     """Remembers what was said."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def phase(self, text: str, requests: int, tokens: int) -> None:
+    def note(self, text: str) -> None:
         self.said.append(text)
 
 
@@ -25,7 +25,7 @@ class Pool:
 
     def __init__(self, series: Sequence[float | None]) -> None:
         self.series, self.time = list(series), 0.0
-        self.listener = Phases()
+        self.listener = Notes()
 
     async def use(self) -> float | None:
         return self.series.pop(0) if len(self.series) > 1 else self.series[0]
@@ -48,7 +48,7 @@ def test_it_waits_until_there_is_room_and_says_so_once() -> None:
     pool = Pool([0.81, 0.99, 0.9, 0.3])
     asyncio.run(pool.backoff().wait())
     assert pool.time == 3 * POLL_SECONDS
-    assert pool.listener.said == ["waiting for room"]
+    assert pool.listener.said == ["waiting for room: others use the pool"]
 
 
 def test_it_gives_up_and_says_what_to_do() -> None:
@@ -79,4 +79,4 @@ def test_one_looks_at_a_time() -> None:
 
     asyncio.run(several())
     assert pool.time == 2 * POLL_SECONDS
-    assert pool.listener.said == ["waiting for room"]
+    assert pool.listener.said == ["waiting for room: others use the pool"]

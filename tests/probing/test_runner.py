@@ -172,3 +172,16 @@ def test_a_run_that_goes_on_drops_a_prompt_before_each_reader_again(
     assert len(readers(ended.exchanges)) == len(pairs) // 2
     dropped = {e.number for e in ended.exchanges if e.purpose is Purpose.DROPPED}
     assert all(e.number - 1 in dropped for e in readers(ended.exchanges))
+
+
+@pytest.mark.parametrize("a_minute", [None, 1_500, 3_000])
+def test_calibration_sends_nothing_longer_than_a_key_s_minute(
+    a_minute: int | None, tmp_path: Path
+) -> None:
+    """A gateway would refuse it for ever; two lengths are enough to know what a chapter costs."""
+    budget = Budget(tokens_per_minute=a_minute)
+    limits = Limits(concurrency=3, deadline_seconds=900.0, budget=budget)
+    ended = ran_offline(tmp_path, own_label, facts(context=262_144), limits)
+    sent = [e for e in ended.exchanges if e.purpose is Purpose.CALIBRATION]
+    longest = max(e.length_tokens + e.max_tokens for e in sent)
+    assert longest <= a_minute if a_minute else longest > 10_000
