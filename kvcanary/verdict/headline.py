@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from kvcanary.record.run import RunRecord
 from kvcanary.verdict.claims import Claim, ClaimName, Status, Stratum
 from kvcanary.verdict.findings import FAILING, Finding
+from kvcanary.verdict.statistics import upper_bound
 from kvcanary.verdict.strata import leak_bound
 
 
@@ -35,13 +36,20 @@ def headline(
     promised = f" of {context:,} promised" if context else ""
     isolated = any(c.required and c.name is ClaimName.ISOLATION for c in claims)
     leaks = _leaks(leak_bound(record, strata)) if isolated else ""
-    return (
-        f"tested up to {longest:,}{promised} tokens; worst stratum `{worst.name}` ({worst.path}): "
-        f"{worst.lost} of {worst.measured} bad, rate of bad answers below {worst.bound:.0%}{leaks} at 95 %"
-    )
+    return f"tested up to {longest:,}{promised} tokens; worst stratum {_worst_part(worst)} bad, rate of bad answers below {worst.bound:.0%}{leaks} at 95 %"
 
 
 def _leaks(bound: float) -> str:
     return (
         f", of leaks below {bound:.0%}" if bound < 1 else ", of leaks not bounded by so few answers"
     )
+
+
+def _worst_part(stratum: Stratum) -> str:
+    """The stratum that the bound is of; where its worst pair of workers is worse than the whole, that pair."""
+    met = [p for p in stratum.pairs if p.measured]
+    pair = max(met, key=lambda p: upper_bound(p.lost, p.measured), default=None)
+    where, counted = f"`{stratum.name}`", (stratum.lost, stratum.measured)
+    if pair and stratum.bound == upper_bound(pair.lost, pair.measured):
+        where, counted = f"{where}, {pair.pair}", (pair.lost, pair.measured)
+    return f"{where} ({stratum.path}): {counted[0]} of {counted[1]}"

@@ -8,6 +8,7 @@ import pytest
 from kvcanary.canary.prompt import Position
 from kvcanary.deployment.facts import Role
 from kvcanary.record.exchange import Exchange, Nulls, Purpose
+from kvcanary.record.meeting import Pair, Topology
 from kvcanary.record.run import HighWater, RunRecord
 from kvcanary.verdict import judge as module
 from kvcanary.verdict.claims import Claim, ClaimName, ExitCode, Status
@@ -332,3 +333,27 @@ def test_a_bound_that_a_suite_asks_for_has_to_be_reached_by_both_claims() -> Non
     assert claims(judged)["isolation"] == "inconclusive"
     tighter = judge(good(info=info(bound=0.5)), REQUIRED)
     assert claims(tighter)["ownership"] == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("met", "said"),
+    [
+        (("P1-D1", "P1-D2", "P1-D2"), "worst stratum `edge`, P1-D1 (chat, streaming): 0 of 1 bad"),
+        (("P1-D1", "P1-D1", "P1-D2"), "worst stratum `edge`, P1-D2 (chat, streaming): 0 of 1 bad"),
+    ],
+)
+def test_the_headline_names_the_pair_of_workers_that_its_bound_is_of(
+    met: tuple[str, ...], said: str
+) -> None:
+    run = good(topology=Topology(prefill=("P1",), decode=("D1", "D2"), visible=True))
+    pairs = iter(met)
+    sent = tuple(
+        e.model_copy(update={"met": Pair(prefill="P1", decode=next(pairs)[3:])})
+        if e.group == "edge"
+        else e
+        for e in run.exchanges
+    )
+    headline = judge(run.model_copy(update={"exchanges": sent}), (ClaimName.OWNERSHIP,)).verdict
+    assert said in headline.headline
+    assert "rate of bad answers below 95%" in headline.headline
+    assert "worst stratum `edge` (chat" in judge(good(), REQUIRED).verdict.headline
