@@ -36,7 +36,10 @@ def headline(
     promised = f" of {context:,} promised" if context else ""
     isolated = any(c.required and c.name is ClaimName.ISOLATION for c in claims)
     leaks = _leaks(leak_bound(record, strata)) if isolated else ""
-    return f"tested up to {longest:,}{promised} tokens; worst stratum {_worst_part(worst)} bad, rate of bad answers below {worst.bound:.0%}{leaks} at 95 %"
+    return (
+        f"tested up to {longest:,}{promised} tokens; worst stratum {_worst_part(worst)} bad, "
+        f"rate of bad answers below {worst.bound:.0%}{leaks} at 95 %"
+    )
 
 
 def _leaks(bound: float) -> str:
