@@ -154,14 +154,14 @@ def test_what_a_step_expects_fails_when_it_is_not_so(tmp_path: Path) -> None:
     assert "refusal/missing" in run.rules
 
 
-class WhenPhase(Silence):
-    """Does something when a phase begins."""
+class WhenWaiting(Silence):
+    """Does something when the run waits for room."""
 
-    def __init__(self, phase: str, then: Callable[[], None]) -> None:
-        self._phase, self._then = phase, then
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
 
-    def phase(self, text: str, requests: int, tokens: int) -> None:
-        if text == self._phase:
+    def note(self, text: str) -> None:
+        if text.startswith("waiting for room"):
             self._then()
 
 
@@ -196,7 +196,7 @@ def test_it_waits_while_others_use_the_pool(
             async with Client(endpoint) as client:
                 busy = asyncio.create_task(another(client))
                 await begun.wait()
-                record = await run_in(lab, setup, WhenPhase("waiting for room", room))
+                record = await run_in(lab, setup, WhenWaiting(room))
                 gone.set()
                 await busy
         return record, waited
