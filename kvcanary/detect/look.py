@@ -4,12 +4,16 @@ import re
 from functools import cache
 
 from kvcanary.canary import verses
+from kvcanary.canary.codes import PREFIX
+from kvcanary.canary.folding import fold, squash
 from kvcanary.canary.lexicon import lexicon
 from kvcanary.canary.prompt import CanaryPrompt, Position
 from kvcanary.record.look import Look
 
 MAX_CHARACTERS = 8_000
 """As much of an answer as is looked at: ten times what ours are asked for."""
+LEAST_OPENING = 4
+"""Characters of a label that an answer begins with, for it to be cut in the label."""
 LEAST_LETTERS = 3
 """Letters of a script that have to be there for it to count: names and symbols are single."""
 
@@ -51,7 +55,15 @@ def look_of(text: str, prompt: CanaryPrompt) -> Look:
         scripts=sum(len(letters.findall(text)) >= LEAST_LETTERS for letters in _LETTERS),
         role_words=len(_ROLE.findall(text.lower())),
         unexplained=sum(word not in known for word in latin) + others,
+        cut_in_label=_is_cut(text, prompt),
     )
+
+
+def _is_cut(text: str, prompt: CanaryPrompt) -> bool:
+    """The label begins, nothing is wrong with it, and it is not all there."""
+    said = squash(fold(text)).removeprefix(PREFIX)
+    label = prompt.label(prompt.asked)
+    return LEAST_OPENING <= len(said) < len(label) and label.startswith(said)
 
 
 def _has_digit(part: str) -> bool:

@@ -14,8 +14,10 @@ from kvcanary.verdict.findings import Finding, Severity
 LEAST = 36
 """Answers of a stratum that there have to be."""
 SURPRISING = 1e-4
-SLOWER = 1.5
-"""Times as slow that the last third has to be, at its median."""
+SLOWER = 2.0
+"""Times as slow that the last third has to be, at its median, with the middle third in between."""
+LEAST_TIMED = 150
+"""Answers of a stratum whose times are compared: others come and go in a shorter while."""
 JUDGED = (Purpose.READER, Purpose.RETURN)
 
 
@@ -29,7 +31,7 @@ def findings(exchanges: Sequence[Exchange]) -> tuple[Finding, ...]:
             third = len(members) // 3
             found += (
                 *_worse(group, members[:third], members[-third:]),
-                *_slower(group, members[:third], members[-third:]),
+                *_slower(group, members[:third], members[third:-third], members[-third:]),
             )
     return tuple(found)
 
@@ -59,9 +61,13 @@ def _worse(group: str, first: Sequence[Exchange], last: Sequence[Exchange]) -> t
     )
 
 
-def _slower(group: str, first: Sequence[Exchange], last: Sequence[Exchange]) -> tuple[Finding, ...]:
-    before, after = (_paces(part) for part in (first, last))
-    if not before or not after:
+def _slower(
+    group: str, first: Sequence[Exchange], between: Sequence[Exchange], last: Sequence[Exchange]
+) -> tuple[Finding, ...]:
+    before, meanwhile, after = (_paces(part) for part in (first, between, last))
+    if min(map(len, (before, meanwhile, after))) < LEAST_TIMED // 3:
+        return ()
+    if not median(before) <= median(meanwhile) <= median(after):
         return ()
     middle = median([*before, *after])
     slow = sum(pace > middle for pace in after)

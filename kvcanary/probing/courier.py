@@ -22,6 +22,9 @@ PROVEN = (
     "a leak or corruption was proven, and this suite ends there: more requests would only read more "
     "of other people's pages"
 )
+HUNG = 6
+"""Requests in a row that were never answered, after which nothing more is sent."""
+SILENT = "{} requests in a row were never answered: nothing more was sent: each would only wait"
 _SHORT = (Purpose.BYSTANDER, Purpose.FILL)
 """Never waits for room by itself: a victim's stage has waited before any of them was sent."""
 
@@ -172,6 +175,9 @@ class Courier:
         )
         if exchange.answered and exchange.prompt_tokens:
             self.calibration = self.calibration.refit(text.shape, exchange.prompt_tokens)
+        last = self.exchanges[-HUNG:]
+        if len(last) == HUNG and all(e.outcome == "hung" for e in last):
+            self._end(SILENT.format(HUNG))
         if self.limits.stop_when_proven and self._proven():
             self._end(PROVEN)
         return exchange

@@ -16,3 +16,5 @@ class Look(Recorded):
     """Words of chat templates: system, user, assistant ..."""
     unexplained: int = 0
     """Words that stand neither in the prompt nor in what any prompt of kvcanary is made of."""
+    cut_in_label: bool = False
+    """All it says is the beginning of the label that it was asked for."""
