@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvcanary.engines",),
     ("kvcanary.detect",),
     ("kvcanary.verdict",),
+    ("kvcanary.selftest",),
     # The wire: one request out, one reply back.
     (
         "kvcanary.deployment.target",
@@ -75,6 +76,7 @@ IO = {"asyncio", "http", "httpx", "os", "pathlib", "requests", "socket", "subpro
 PURE = (
     "kvcanary.detect",
     "kvcanary.verdict",
+    "kvcanary.selftest",
     "kvcanary.engines",
     "kvcanary.deployment.facts",
     "kvcanary.deployment.target",

@@ -21,6 +21,7 @@ COMMANDS = {
     "probes": "What can be sent, and why.",
     "suites": "Which probes run together, what they require and may spend.",
     "lab": "A deployment in a box that leaks for the real reason: serve it, list the scenarios.",
+    "selftest": "Does a suite catch every fault of the lab, and accuse none of its innocents?",
     "replay": "Send the requests behind a finding again, word for word and with fresh text.",
     "advisories": "Known faults of engines: which versions, and what they depend on.",
     "explain": "What a finding, a claim, a probe or an exit code means, and what to do.",

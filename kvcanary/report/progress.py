@@ -1,8 +1,9 @@
 """Progress on standard error while a run goes: bars on a terminal, a line a phase elsewhere."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 
 from rich.console import Console
 from rich.progress import (
@@ -37,6 +38,35 @@ def progress(*, quiet: bool) -> Iterator[Listener]:
             transient=True,
         ) as bars:
             yield _Bars(bars)
+
+
+@contextmanager
+def counter(what: str, total: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Counts what was done, each with a note: a bar on a terminal, a line elsewhere, or nothing."""
+    console = Console(stderr=True)
+    if quiet:
+        yield lambda _note: None
+    elif not console.is_terminal:
+        began, done = time.monotonic(), count(1)
+
+        def line(note: str) -> None:
+            seconds = time.monotonic() - began
+            text = f"[{seconds:6.1f} s] {next(done)} of {total} {what}: {note}"
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+        yield line
+    else:
+        with Progress(
+            TextColumn(what),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=console,
+            transient=True,
+        ) as bars:
+            task = bars.add_task("", total=total)
+            yield lambda note: bars.update(task, advance=1, description=note)
 
 
 class _Bars:
