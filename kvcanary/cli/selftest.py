@@ -1,22 +1,35 @@
 """``kvcanary selftest``: every fault of the lab has to be caught, and none of its innocents accused."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
 
 from kvcanary.cli.targets import MAX_CONTEXT
+from kvcanary.errors import ConfigError
 
 if TYPE_CHECKING:
     from kvcanary.selftest.case import Case, Terms
     from kvcanary.selftest.matrix import Result, Selftest
 
+NO_SUITE = "none"
 FORMATS = ("text", "json", "markdown")
 
 
 @click.command(short_help="Does a suite catch every fault, and accuse no innocent?")
 @click.option(
     "--suite", default="predeploy", show_default=True, metavar="ID|FILE", help="What to run."
+)
+@click.option(
+    "--besides",
+    default="soak",
+    show_default=True,
+    metavar="ID|FILE",
+    help="Suite whose probes of its mechanism a fault gets that the first one does not catch; `none` for no "
+    "second try.",
 )
 @click.option(
     "--context",
@@ -53,13 +66,13 @@ FORMATS = ("text", "json", "markdown")
     "--jobs",
     type=click.IntRange(1, 64),
     metavar="N",
-    help="Cases at the same time, each in a process of its own.  [default: one for each core]",
+    help="Cases at the same time, each in a process of its own.  [default: two for each core]",
 )
 @click.option(
     "--deadline",
     "deadline_seconds",
     type=click.FloatRange(min=0.1, max=3_600),
-    default=20.0,
+    default=30.0,
     show_default=True,
     metavar="SECONDS",
     help="Longest wait for one request.",
@@ -67,10 +80,16 @@ FORMATS = ("text", "json", "markdown")
 @click.option(
     "--case-seconds",
     type=click.FloatRange(min=1, max=86_400),
-    default=120.0,
+    default=300.0,
     show_default=True,
     metavar="SECONDS",
     help="Longest time for one case; what was recorded until then is scored.",
+)
+@click.option(
+    "--records",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Keep the record of each run there, for `kvcanary report`.",
 )
 @click.option("--explain", is_flag=True, help="For each case, every rule of every probe.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
@@ -84,6 +103,7 @@ FORMATS = ("text", "json", "markdown")
 )
 def selftest(
     suite: str,
+    besides: str,
     context: int,
     page: int,
     faults: tuple[str, ...],
@@ -92,6 +112,7 @@ def selftest(
     jobs: int | None,
     deadline_seconds: float,
     case_seconds: float,
+    records: Path | None,
     explain: bool,
     quiet: bool,
     output: str,
@@ -122,9 +143,11 @@ def selftest(
     from kvcanary.verdict.claims import ExitCode
 
     cases = chosen(faults, look_alikes)
-    load_probes(load_suite(suite).probes)
+    for name in dict.fromkeys((suite, *([] if besides == NO_SUITE else [besides]))):
+        load_probes(load_suite(name).probes)  # what cannot be read is told before anything is run
     terms = Terms(
         suite=suite,
+        besides=None if besides == NO_SUITE else besides,
         context_tokens=context,
         page_tokens=page,
         seed=seed,
@@ -133,9 +156,9 @@ def selftest(
     )
     results: dict[str, Result] = {}
     interrupted = False
-    with case_progress(len(cases), quiet=quiet) as tell:
+    with case_progress(len(cases), quiet=quiet) as tell, _folder(records) as folder:
         try:
-            for result in _run_all(cases, terms, jobs):
+            for result in _run_all(cases, terms, folder, jobs):
                 results[result.case.key] = result
                 tell(result)
         except KeyboardInterrupt:
@@ -149,7 +172,23 @@ def selftest(
     return ExitCode.VIOLATION if whole.errors else ExitCode.PASS
 
 
-def _run_all(cases: "tuple[Case, ...]", terms: "Terms", jobs: int | None) -> "Iterator[Result]":
+@contextmanager
+def _folder(records: Path | None) -> Iterator[Path]:
+    """Where records go: for good, or for as long as the block lasts. Raises ConfigError."""
+    if records is None:
+        with TemporaryDirectory(prefix="kvcanary-selftest-") as name:
+            yield Path(name)
+        return
+    try:
+        records.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"The folder {records} cannot be made: {error.strerror}.") from None
+    yield records
+
+
+def _run_all(
+    cases: "tuple[Case, ...]", terms: "Terms", folder: Path, jobs: int | None
+) -> "Iterator[Result]":
     """Each result as it comes. Whatever ends the iteration ends the processes."""
     import multiprocessing
     import os
@@ -158,17 +197,20 @@ def _run_all(cases: "tuple[Case, ...]", terms: "Terms", jobs: int | None) -> "It
     from kvcanary.cli.selftesting import run_case
 
     context = multiprocessing.get_context("spawn")
-    workers = min(jobs or os.cpu_count() or 1, len(cases))
+    workers = min(jobs or 2 * (os.cpu_count() or 1), len(cases))
     pool = ProcessPoolExecutor(workers, context, initializer=_deaf)
     try:
         yield from (
             future.result()
-            for future in as_completed([pool.submit(run_case, case, terms) for case in cases])
+            for future in as_completed(
+                [pool.submit(run_case, case, terms, folder) for case in cases]
+            )
         )
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for child in multiprocessing.active_children():
             child.terminate()
+            child.join()
 
 
 def _deaf() -> None:

@@ -8,13 +8,12 @@ those that were cached by half or more are not compared at all.
 """
 
 from collections.abc import Iterable, Sequence
-from statistics import median
 
 from kvcanary.record.exchange import Exchange, Purpose
 from kvcanary.verdict.findings import Finding, Severity
 
 EARLY = 0.4
-"""Fraction of the control's seconds per token below which prefill cannot have happened."""
+"""Fraction of the quickest control's seconds per token below which prefill cannot have happened."""
 LEAST_CONTROL_SECONDS = 0.5
 LEAST_UNCACHED = 0.5
 LEAST_LENGTH_RATIO = 0.9
@@ -26,8 +25,9 @@ def findings(exchanges: Sequence[Exchange]) -> tuple[Finding, ...]:
     control = _timed(e for e in exchanges if e.purpose is Purpose.CONTROL)
     if not control:
         return ()
-    seconds = median(seconds for _, seconds in control)
-    pace = median(seconds / uncached(e) for e, seconds in control)
+    # the quickest, for what a busy machine adds is no prefill: only so much is known to be needed
+    seconds = min(seconds for _, seconds in control)
+    pace = min(seconds / uncached(e) for e, seconds in control)
     shortest = min(uncached(e) for e, _ in control)
     if seconds < LEAST_CONTROL_SECONDS:
         return ()

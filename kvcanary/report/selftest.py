@@ -30,7 +30,8 @@ def outcome(result: Result) -> str:
         return "not accused"
     if not result.catching:
         return "blind"
-    return "caught" if any(d.fails for d in result.catching) else "warned of"
+    caught = "caught" if any(d.fails for d in result.catching) else "warned of"
+    return f"{caught}, not by the suite" if result.besides else caught
 
 
 def print_selftest(console: Console, whole: Selftest, *, explain: bool) -> None:
@@ -102,12 +103,16 @@ def footer(whole: Selftest) -> Iterator[str]:
     faults, innocent = whole.faults, whole.look_alikes
     caught = sum(bool(r.catching) for r in faults)
     blind = sum(bool(r.case.blind) and not r.catching for r in faults)
+    by_others = sum(bool(r.catching and r.besides) for r in faults)
     accused = sum(bool(r.accusations) for r in innocent)
     terms = whole.terms
     yield (
         f"{caught} of {len(faults)} faults caught"
+        + (f", {by_others} of them not by the suite itself" if by_others else "")
         + (f" ({blind} that no client can see)" if blind else "")
-        + f", {accused} of {len(innocent)} look-alikes accused; suite {terms.suite}, context "
+        + f", {accused} of {len(innocent)} look-alikes accused; suite {terms.suite}"
+        + (f", then {terms.besides}" if terms.besides else "")
+        + f", context "
         f"{terms.context_tokens:,}, page {terms.page_tokens}, seed {terms.seed}; "
         f"{sum(r.cpu_seconds for r in whole.results):.0f} s of CPU"
         + ("" if whole.complete else "; interrupted before the end")

@@ -34,6 +34,8 @@ class Terms(Recorded):
     """What all cases of one selftest share."""
 
     suite: str
+    besides: str | None
+    """A suite whose probes of its mechanism a fault gets that the first suite does not catch."""
     context_tokens: int
     page_tokens: int
     seed: int

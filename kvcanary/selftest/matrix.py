@@ -60,6 +60,8 @@ class Result(Recorded):
     named: int = 0
     """How many of those some finding names."""
     detections: tuple[Detection, ...] = ()
+    besides: tuple[str, ...] = ()
+    """Probes that were run because the suite had not caught it."""
     error: str | None = None
     """Why there is no run to score."""
 
@@ -85,6 +87,30 @@ class Result(Recorded):
         if self.catching or self.case.blind:
             return None
         return "not caught" if self.hit else "never hit: no probe sends what it needs"
+
+
+def together(first: Result, second: Result, besides: tuple[str, ...]) -> Result:
+    """Two runs of one case: what the second found came after all of the first."""
+    later = tuple(
+        d.model_copy(
+            update={
+                "seconds": first.seconds + d.seconds,
+                "prompt_tokens": first.prompt_tokens + d.prompt_tokens,
+            }
+        )
+        for d in second.detections
+    )
+    return second.model_copy(
+        update={
+            "seconds": first.seconds + second.seconds,
+            "exchanges": first.exchanges + second.exchanges,
+            "prompt_tokens": first.prompt_tokens + second.prompt_tokens,
+            "hit": first.hit + second.hit,
+            "named": first.named + second.named,
+            "detections": first.detections + later,
+            "besides": besides,
+        }
+    )
 
 
 class Unique(Recorded):

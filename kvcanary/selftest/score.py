@@ -13,7 +13,7 @@ from kvcanary.verdict.findings import Finding, Severity
 _SEVERITIES = list(Severity)
 
 
-def scored(case: Case, record: RunRecord, hit: Collection[str], cpu_seconds: float) -> Result:
+def scored(case: Case, record: RunRecord, hit: Collection[str]) -> Result:
     """``hit``: names (``X-Request-Id``) of the exchanges that the fault had a part in."""
     found = detected(record, ())
     named = {number for finding in found for number in finding.exchanges}
@@ -21,10 +21,9 @@ def scored(case: Case, record: RunRecord, hit: Collection[str], cpu_seconds: flo
     timeline = _Timeline(record)
     return Result(
         case=case,
-        exit_code=record.verdict and int(record.verdict.exit_code),
+        exit_code=None if record.verdict is None else int(record.verdict.exit_code),
         stopped=record.stopped,
         seconds=timeline.seconds(len(record.exchanges)),
-        cpu_seconds=cpu_seconds,
         exchanges=len(record.exchanges),
         prompt_tokens=timeline.prompt_tokens(len(record.exchanges)),
         hit=len(struck),

@@ -92,6 +92,13 @@ def test_one_honest_first_token_acquits_the_stratum() -> None:
     assert first_token.findings([*CONTROL, early[0]]) == (), "one is not enough"
 
 
+def test_a_control_that_had_to_wait_sets_no_pace() -> None:
+    """Waiting is no prefill: the quickest control tells how long that takes at least."""
+    quick, *waited = CONTROL
+    quick = quick.model_copy(update={"first_token_seconds": 1.0})
+    assert first_token.findings([quick, *waited, *timed(1, 1.0, tokens=12_000)]) == ()
+
+
 def test_cached_prompts_are_not_early() -> None:
     """A replay word for word hits the prefix cache."""
     assert (
