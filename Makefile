@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 FOR_RUNNING := $(VENV)/.installed
 FOR_DEVELOPING := $(VENV)/.installed-dev
 
-.PHONY: help demo test lint format docs measure false-alarms install clean
+.PHONY: help demo test lint format docs measure false-alarms selftest install clean
 .NOTPARALLEL:
 
 help:
@@ -19,7 +19,8 @@ help:
 	@echo "make format   put the code into its format"
 	@echo "make docs     write the generated pages and JSON Schemas again"
 	@echo "make measure  time, CPU and memory of both full-size runs (about a minute)"
-	@echo "make false-alarms  200 healthy labs of many seeds and habits: how many are accused (minutes)"
+	@echo "make false-alarms  1,000 healthy labs of many seeds, noise and look-alikes: how many are accused (an hour)"
+	@echo "make selftest  predeploy against every fault and every look-alike of the lab (minutes)"
 	@echo "make install  make the virtual environment $(VENV) and no more"
 	@echo "make clean    remove $(VENV) and everything else that make made"
 	@echo
@@ -54,7 +55,10 @@ measure: $(FOR_RUNNING)
 	@$(BIN)/python tools/measure.py
 
 false-alarms: $(FOR_DEVELOPING)
-	@$(BIN)/python -m tools.false_alarms --runs 200
+	@$(BIN)/python -m tools.false_alarms --runs 1000
+
+selftest: $(FOR_RUNNING)
+	@$(BIN)/kvcanary selftest --explain
 
 install: $(FOR_DEVELOPING)
 

@@ -29,6 +29,7 @@ from kvcanary.probing.estimate import estimate
 from kvcanary.probing.grammar import Probe, Suite, load_probe, load_probes, load_suite, shipped
 from kvcanary.record.run import RunRecord
 from kvcanary.run import Options
+from kvcanary.selftest.matrix import Selftest
 from kvcanary.verdict.claims import ClaimName
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,6 +71,8 @@ def generated() -> Iterator[tuple[Path, str]]:
     schemas = ROOT / "reports" / "schemas"
     record = schema_of(RunRecord, "serialization", "record.schema.json")
     yield schemas / "record.schema.json", _json(record)
+    matrix = schema_of(Selftest, "serialization", "selftest.schema.json")
+    yield schemas / "selftest.schema.json", _json(matrix)
     for model, name in ((Probe, "probe"), (Suite, "suite"), (Advisories, "advisories")):
         document = schema_of(model, "validation", f"{name}.schema.json")
         yield schemas / f"{name}.schema.json", _json(document)

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvcanary.record.run import RunRecord
-from tests.instrument.lab_runs import Setup, ran
+from kvcanary.selftest.look_alikes import look_alikes
+from kvcanary.verdict.claims import ExitCode
+from tests.instrument.lab_runs import ACCUSING, Setup, ran
 
 HABITS: tuple[tuple[str, ...], ...] = (
     (),
@@ -17,18 +19,22 @@ HABITS: tuple[tuple[str, ...], ...] = (
     ("unrepeatable",),
     ("chatter", "copy-error=0.03"),
     ("quote", "unrepeatable", "copy-error=0.02"),
+    *(case.habits for case in look_alikes() if case.habits),
 )
+"""Noise, and all look-alikes but the small pool, which is no healthy deployment."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run, in short. ``findings``: rules with their severities."""
+    """One run, in short. ``findings``: rules with their severities. ``accused``: it was said to leak, to
+    lose, to fail or to miscount, or a claim failed."""
 
     seed: int
     habits: tuple[str, ...]
     code: int
     headline: str
     findings: tuple[str, ...]
+    accused: bool
     answers: int
     phantom_names: int
     """Names in answers that belong to phantoms or to nobody."""
@@ -60,6 +66,8 @@ def told(setup: Setup, record: RunRecord) -> Outcome:
         code=int(record.verdict.exit_code),
         headline=record.verdict.headline,
         findings=tuple(f"{f.rule} ({f.severity.value})" for f in record.findings),
+        accused=record.verdict.exit_code is ExitCode.VIOLATION
+        or any(f.severity in ACCUSING for f in record.findings),
         answers=sum(e.answer_characters > 0 for e in record.exchanges),
         phantom_names=sum(len(e.nulls.names_seen) for e in record.exchanges),
         phantom_words=sum(len(e.nulls.phantom_words) for e in record.exchanges),

@@ -6,20 +6,14 @@ from kvcanary.verdict.claims import ExitCode
 from tests.instrument.false_alarms import HABITS, outcome, setups
 from tests.instrument.lab_runs import Setup
 
-CHOSEN = (
-    (),
-    ("chatter",),
-    ("chatter", "copy-error=0.03"),
-    ("quote", "unrepeatable", "copy-error=0.02"),
-)
+RUNS = len(HABITS) + 4
+"""Every kind once, the first ones twice: about thirty seeds."""
 
 
 @pytest.mark.parametrize(
-    "setup",
-    [s for s in setups(len(HABITS), 1_000) if s.habits in CHOSEN],
-    ids=lambda s: "+".join(s.habits),
+    "setup", setups(RUNS, 1_000), ids=lambda s: "+".join((str(s.seed), *s.habits))[:40]
 )
 def test_a_healthy_lab_is_not_accused(setup: Setup) -> None:
     result = outcome(setup)
-    assert result.findings == ()
+    assert not result.accused, result
     assert result.code in (ExitCode.PASS, ExitCode.INCONCLUSIVE)
