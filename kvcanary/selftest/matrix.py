@@ -49,7 +49,7 @@ class Result(Recorded):
 
     case: Case
     exit_code: int | None = None
-    """None: the run did not come to a verdict."""
+    """Of the suite itself. None: the run did not come to a verdict."""
     stopped: str | None = None
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -90,7 +90,7 @@ class Result(Recorded):
 
 
 def together(first: Result, second: Result, besides: tuple[str, ...]) -> Result:
-    """Two runs of one case: what the second found came after all of the first."""
+    """Two runs of one case: what the second found came after all of the first, whose exit code stays."""
     later = tuple(
         d.model_copy(
             update={
@@ -100,7 +100,7 @@ def together(first: Result, second: Result, besides: tuple[str, ...]) -> Result:
         )
         for d in second.detections
     )
-    return second.model_copy(
+    return first.model_copy(
         update={
             "seconds": first.seconds + second.seconds,
             "exchanges": first.exchanges + second.exchanges,

@@ -102,12 +102,16 @@ def test_what_alone_catches_something_is_told() -> None:
 
 
 def test_a_second_run_comes_after_the_first() -> None:
-    first = Result(case=fault().case, seconds=10, prompt_tokens=500, exchanges=3, hit=1)
-    second = Result(case=fault().case, seconds=2, prompt_tokens=70, hit=1, detections=(said(),))
+    first = Result(
+        case=fault().case, exit_code=0, seconds=10, prompt_tokens=500, exchanges=3, hit=1
+    )
+    second = Result(
+        case=fault().case, exit_code=3, seconds=2, prompt_tokens=70, hit=1, detections=(said(),)
+    )
     both = together(first, second, ("soak",))
     assert (both.seconds, both.prompt_tokens, both.hit) == (12, 570, 2)
     assert [(d.seconds, d.prompt_tokens) for d in both.detections] == [(13.0, 9_500)]
-    assert both.besides == ("soak",)
+    assert (both.exit_code, both.besides) == (0, ("soak",))
 
 
 def test_it_survives_json_and_is_told_in_markdown() -> None:
