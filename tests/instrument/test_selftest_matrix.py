@@ -1,4 +1,4 @@
-"""A small part of ``make selftest``: a fault of most mechanisms, each caught by a suite that sends what it needs."""
+"""A small part of ``make selftest``: a fault of most mechanisms, each caught by a suite that meets it."""
 
 from pathlib import Path
 
