@@ -99,7 +99,7 @@ def _pools(pair: Match) -> Iterator[tuple[str, int, int]]:
         for rank, was in old.items():
             now = new[rank]
             if was and now is not None:
-                yield f"{name}, DP rank {rank}", was, now
+                yield f"{name}, DP rank {rank}" if len(old) > 1 else name, was, now
     elif pair.then.pool_tokens and pair.now.pool_tokens is not None:
         yield name, pair.then.pool_tokens, pair.now.pool_tokens
 

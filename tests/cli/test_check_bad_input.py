@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import subprocess
 from collections.abc import Awaitable, Callable
 from itertools import count
 from pathlib import Path
@@ -11,9 +12,12 @@ import trustme
 
 from kvcanary.record.journal import load
 from tests.cli.command import (
+    COMMAND,
+    GUARD_SECONDS,
     Ended,
     check_against,
     counted,
+    environment,
     front_door,
     kvcanary,
     only_record,
@@ -316,6 +320,22 @@ def test_bad_arguments_are_exit_2_with_a_reason(
     assert words in ended.said
     assert "hunter2" not in ended.said
     assert ended.out == ""
+
+
+def test_a_full_disk_behind_standard_output_is_no_fault_of_ours(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [*COMMAND, "advisories"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(tmp_path),
+            check=False,
+            timeout=GUARD_SECONDS,
+        )
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        b"Error: what there is to say could not be written: No space left on device.\n"
+    )
 
 
 def test_every_command_has_help(tmp_path: Path) -> None:

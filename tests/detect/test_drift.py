@@ -54,6 +54,8 @@ def test_one_rank_that_shrank_is_named() -> None:
     assert lines == (
         "unified worker http://unified:30000, DP rank 1: pool was 100,000 tokens, is 95,000 (-5.0%)",
     )
+    (alone,) = found(ranks(100_000), ranks(95_000))["drift/pool-shrank"]
+    assert "rank" not in alone, "it has no other"
 
 
 @pytest.mark.parametrize(
