@@ -53,7 +53,7 @@ def ends_well(ended: Ended, folder: Path, code: int) -> None:
 def test_an_unknown_host(tmp_path: Path) -> None:
     ended = kvcanary(tmp_path, "check", "http://nohost.invalid/v1", *ARGUMENTS)
     ends_well(ended, tmp_path, 2)
-    assert "POST http://nohost.invalid/v1/chat/completions" in ended.said
+    assert "GET http://nohost.invalid/v1/models: the host name is not known here" in ended.said
     assert "host name is not known here. Check the URL's host" in ended.said
 
 
