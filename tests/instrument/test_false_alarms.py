@@ -11,7 +11,7 @@ RUNS = len(HABITS) + 4
 
 
 @pytest.mark.parametrize(
-    "setup", setups(RUNS, 1_000), ids=lambda s: "+".join((str(s.seed), *s.habits))[:40]
+    "setup", tuple(setups(RUNS, 1_000)), ids=lambda s: "+".join((str(s.seed), *s.habits))[:40]
 )
 def test_a_healthy_lab_is_not_accused(setup: Setup) -> None:
     result = outcome(setup)
