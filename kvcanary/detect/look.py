@@ -13,7 +13,7 @@ from kvcanary.record.look import Look
 MAX_CHARACTERS = 8_000
 """As much of an answer as is looked at: ten times what ours are asked for."""
 LEAST_OPENING = 4
-"""Characters of a label that an answer begins with, for it to be cut in the label."""
+"""Characters of a label that an answer ends with, for it to be cut in the label."""
 LEAST_LETTERS = 3
 """Letters of a script that have to be there for it to count: names and symbols are single."""
 
@@ -60,10 +60,13 @@ def look_of(text: str, prompt: CanaryPrompt) -> Look:
 
 
 def _is_cut(text: str, prompt: CanaryPrompt) -> bool:
-    """The label begins, nothing is wrong with it, and it is not all there."""
-    said = squash(fold(text)).removeprefix(PREFIX)
+    """It ends in the middle of the label, with nothing wrong in what is there, and says it nowhere whole."""
+    said = squash(fold(text))
     label = prompt.label(prompt.asked)
-    return LEAST_OPENING <= len(said) < len(label) and label.startswith(said)
+    begun = said.rpartition(PREFIX)[2]
+    return (
+        LEAST_OPENING <= len(begun) < len(label) and label.startswith(begun) and label not in said
+    )
 
 
 def _has_digit(part: str) -> bool:

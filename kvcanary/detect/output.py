@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from kvcanary.detect.unusual import Trait, unusual
 from kvcanary.record.exchange import Exchange
-from kvcanary.verdict.findings import Finding, Severity, stratum_of
+from kvcanary.verdict.findings import Finding, Severity
 
 LOOPING = 0.5
 """Share of an answer that stands in loops."""
@@ -17,8 +17,6 @@ MIXED_SCRIPTS = 3
 ROLE_WORDS, ROLE_SHARE = 4, 0.3
 LEAST_WORDS, UNEXPLAINED = 8, 0.5
 """Words of an answer, and the share of them that its prompt does not explain."""
-LEAST_CUT = 3
-"""Answers that end in the middle of their label."""
 CUT_SHORT = 0.8
 """Part of the output asked for below which ``length`` is not what ended an answer."""
 CONTEXT_SLACK = 64
@@ -70,32 +68,6 @@ def findings(exchanges: Sequence[Exchange], context_tokens: int | None) -> tuple
             "ended by `length` long before the length that was asked for",
             lambda e: f"{e.completion_tokens} of {e.max_tokens} tokens, finish length",
             "Look for aborts and preemptions at these times: engines have told them as `length`.",
-        ),
-        *_in_label(exchanges),
-    )
-
-
-def _in_label(exchanges: Sequence[Exchange]) -> tuple[Finding, ...]:
-    """Answers that stop in the middle of the label: no model does that of itself every now and then, and in
-    good conditions it is as wrong."""
-    read = [e for e in exchanges if e.read and e.finish_reason == "stop"]
-    cut = [e for e in read if e.look.cut_in_label]
-    whole = [e for e in read if e.kept and not e.look.cut_in_label]
-    if len(cut) < LEAST_CUT or not whole:
-        return ()
-    return (
-        Finding(
-            rule="output/stopped-in-label",
-            severity=Severity.DEGRADED,
-            stratum=stratum_of((e.group for e in cut), "output"),
-            title=f"{len(cut)} of {len(read)} answers end by `stop` in the middle of their label",
-            evidence=tuple(
-                f"request {e.number} ({e.group}): {e.completion_tokens} of {e.max_tokens} tokens, finish stop"
-                for e in cut
-            ),
-            remedy="Something cuts outputs short and says that they are complete: compare output limits of the "
-            "workers and the gateway.",
-            exchanges=tuple(e.number for e in cut),
         ),
     )
 

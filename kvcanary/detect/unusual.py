@@ -35,6 +35,8 @@ class Unusual:
     having: tuple[Exchange, ...]
     answers: int
     good: int
+    odds: float
+    """That so many have it, if it were as common as in good conditions."""
 
 
 def unusual(exchanges: Sequence[Exchange], trait: Trait) -> tuple[Unusual, ...]:
@@ -54,5 +56,5 @@ def unusual(exchanges: Sequence[Exchange], trait: Trait) -> tuple[Unusual, ...]:
         having = tuple(e for e in members if trait(e))
         odds = len(groups) * at_least(len(having), len(members), rate)
         if len(having) >= LEAST_HITS and odds <= SURPRISING:
-            found.append(Unusual(group, having, len(members), len(good)))
+            found.append(Unusual(group, having, len(members), len(good), odds))
     return tuple(found)

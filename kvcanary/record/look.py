@@ -17,4 +17,4 @@ class Look(Recorded):
     unexplained: int = 0
     """Words that stand neither in the prompt nor in what any prompt of kvcanary is made of."""
     cut_in_label: bool = False
-    """All it says is the beginning of the label that it was asked for."""
+    """It ends in the middle of the label that it was asked for."""

@@ -9,6 +9,7 @@ from kvcanary.detect import (
     bystanders,
     cached,
     capacity,
+    clipped,
     drift,
     expectation,
     first_token,
@@ -59,6 +60,7 @@ def detected(record: RunRecord, known: Sequence[advisories.Advisory]) -> tuple[F
     found += spoilt.findings(exchanges)
     found += soak.findings(exchanges)
     found += output.findings(exchanges, facts.context_tokens if facts else None)
+    found += clipped.findings(exchanges)
     found += pool_return.findings(facts, record.facts_after)
     if not record.info.replays:  # whose text may be in a cache already
         found += cached.findings(exchanges)

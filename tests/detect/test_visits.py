@@ -10,14 +10,12 @@ from kvcanary.detect import (
     availability,
     cached,
     identity,
-    output,
     replay,
     shared_cache,
     soak,
     spoilt,
 )
 from kvcanary.record.exchange import Answerer, Exchange, Purpose
-from kvcanary.record.look import Look
 from kvcanary.record.manner import Manner, Spoilt
 from kvcanary.record.separation import Separation
 from kvcanary.verdict.findings import Severity
@@ -227,14 +225,3 @@ def test_what_gets_worse_with_the_number_of_requests(
 ) -> None:
     assert [f.rule for f in soak.findings(long_run(240, **fields))] == rules
     assert soak.findings(long_run(30, **fields)) == ()
-
-
-# -- answers that stop in their label --------------------------------------------------------------
-
-
-def test_answers_that_stop_in_the_middle_of_their_label() -> None:
-    cut = [exchange(n, look=Look(cut_in_label=True)) for n in range(3)]
-    (found,) = output.findings([*GOOD, *cut], None)
-    assert (found.rule, found.severity) == ("output/stopped-in-label", Severity.DEGRADED)
-    assert output.findings([*GOOD, *cut[:2]], None) == ()
-    assert output.findings(cut, None) == (), "all do it: it is how this model answers"

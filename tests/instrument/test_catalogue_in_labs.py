@@ -25,7 +25,7 @@ HEALTHY = (
 FAULTY = (
     ("refusals", "refused-parameter", {"isolation/foreign-text", "refusal/not-terminal"}),
     ("matrix", "gateway-chunk:0.2", {"isolation/foreign-text", "isolation/foreign-chunk"}),
-    ("matrix", "output-clipped", {"output/stopped-in-label"}),
+    ("matrix", "output-clipped", {"output/clipped"}),
     ("replay", "whole-prompt-cached", {"replay/labels-lost"}),
     ("tenants", "cache-ignores-salt", {"isolation/cache-shared-unasked"}),
     ("saturation", "resume-empty", {"isolation/foreign-text"}),
