@@ -91,7 +91,10 @@ PURE = (
     "kvcanary.probing.planned",
     "kvcanary.probing.planner",
     "kvcanary.probing.sizing",
+    "kvcanary.report.figures",
+    "kvcanary.report.json",
     "kvcanary.report.junit",
+    "kvcanary.report.nagios",
 )
 """Pure cores: judged from values, tested without a network."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 import kvcanary
+from kvcanary.cli.exit_style import say_failure, say_to_nagios, styled
 from kvcanary.errors import KvcanaryError
 
 COMMANDS = {
@@ -95,8 +96,8 @@ def main() -> None:
     try:
         code = cli.main(standalone_mode=False)
     except Exception as error:
-        sys.exit(_failed(error))
-    sys.exit(code if isinstance(code, int) else 0)
+        code = _failed(error)
+    sys.exit(styled(code if isinstance(code, int) else 0))
 
 
 def _failed(error: Exception) -> int:
@@ -104,15 +105,16 @@ def _failed(error: Exception) -> int:
     from kvcanary.verdict.claims import ExitCode
 
     if isinstance(error, click.exceptions.Abort):
-        click.echo("Interrupted.", err=True)
+        say_failure("Interrupted.", ExitCode.INTERRUPTED)
         return ExitCode.INTERRUPTED
     if isinstance(error, click.ClickException):
         error.show()
+        say_to_nagios(error.format_message(), ExitCode.COULD_NOT_RUN)
     elif isinstance(error, OSError) and error.errno in _FULL:
         click.echo(f"Error: what there is to say could not be written: {error.strerror}.", err=True)
     else:
         told = str(error) if isinstance(error, KvcanaryError) else _place(error)
-        click.echo(f"Error: {told}", err=True)
+        say_failure(f"Error: {told}", ExitCode.COULD_NOT_RUN)
     return ExitCode.COULD_NOT_RUN
 
 

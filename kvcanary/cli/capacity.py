@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kvcanary.cli.baseline import baseline_option
-from kvcanary.cli.output import OutputFormat, Reports, concluded, output_option, reports_option
+from kvcanary.cli.output import Output, Reports, concluded, output_option, reports_option
 from kvcanary.cli.running import Record, given_waivers, new_record, waivers_option
 from kvcanary.cli.targets import MAX_CONTEXT, Connection, opened, target_options
 
@@ -51,7 +51,7 @@ def capacity(
     waivers: Path | None,
     record: Path | None,
     reports: Reports,
-    output: OutputFormat,
+    output: Output,
 ) -> int:
     """Ask TARGET and its workers for their pools and limits, and judge them. No prompt is sent.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kvcanary.cli.baseline import baseline_option
-from kvcanary.cli.output import OutputFormat, Reports, concluded, output_option, reports_option
+from kvcanary.cli.output import Output, Reports, concluded, output_option, reports_option
 from kvcanary.cli.running import Choices, new_record, resumed_record, run, run_options
 from kvcanary.cli.targets import Connection, secret_variables
 
@@ -60,7 +60,7 @@ def check(
     baseline: "Baseline | None",
     reports: Reports,
     on_leak: list[str] | None,
-    output: OutputFormat,
+    output: Output,
 ) -> int:
     """Send canary prompts as several tenants to TARGET and judge the answers.
 

@@ -1,75 +1,88 @@
 """What commands print and which files they write, from a record."""
 
+import functools
 import sys
 from collections.abc import Callable, Collection, Coroutine
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from kvcanary.errors import KvcanaryError
+from kvcanary.cli.exit_style import OPTION, ExitStyle, say_failure
+from kvcanary.errors import ConfigError, KvcanaryError
+from kvcanary.report.formats import FORMATS, PRINTED, format_named
 
 if TYPE_CHECKING:
     from kvcanary.record.run import RunRecord
+    from kvcanary.report.deliver import Report
     from kvcanary.run import Result
 
 
-class OutputFormat(StrEnum):
-    """What standard output holds."""
-
-    TEXT = "text"
-    JSON = "json"
+TEXT = "text"
+"""What standard output holds unless it is told otherwise: the summary for a person."""
 
 
-REPORT_FORMATS = ("junit", "json")
-Reports = tuple[tuple[str, Path], ...]
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What standard output holds: ``text`` or the name of a format."""
+
+    format: str = TEXT
+
+
+Reports: TypeAlias = "tuple[Report, ...]"
 
 
 def _parsed(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> Reports:
-    reports = []
-    for value in values:
-        kind, equals, name = value.partition("=")
-        if kind not in REPORT_FORMATS or not equals or not name:
-            raise click.BadParameter(
-                f"`{value}` is not FORMAT=FILE with one of: {', '.join(REPORT_FORMATS)}."
-            )
-        path = Path(name)
-        if not path.parent.is_dir() or path.is_dir():
-            raise click.BadParameter(f"`{name}` cannot be a file: is its folder there?")
-        reports.append((kind, path))
-    return tuple(reports)
+    from kvcanary.report.deliver import asked_for, require_different
+
+    reports = tuple(asked_for(value) for value in values)
+    require_different(reports)
+    return reports
 
 
 def reports_option(command: Callable[..., int]) -> Callable[..., int]:
-    """``--report FORMAT=FILE``, repeatable."""
+    """``--report FORMAT=WHERE``, repeatable."""
     return click.option(
         "--report",
         "reports",
         multiple=True,
         callback=_parsed,
         metavar="FORMAT=FILE",
-        help=f"Write a report; may be given more than once. Formats: {', '.join(REPORT_FORMATS)}.",
+        help="Write a report; may be given more than once. "
+        f"Formats: {', '.join(f.usage for f in FORMATS.values())}.",
     )(command)
 
 
 def output_option(command: Callable[..., int]) -> Callable[..., int]:
-    """``-o text|json``. The words are given one by one: a Choice of the enum itself takes its names."""
-    return click.option(
+    """``-o FORMAT`` and ``--exit-style``, handed over as ``output``."""
+
+    @functools.wraps(command)
+    def with_output(output: str | None, exit_style: str, **values: object) -> int:
+        usual = ExitStyle.NAGIOS.value if exit_style == ExitStyle.NAGIOS else TEXT
+        return command(output=Output(output or usual), **values)
+
+    style = click.option(
+        OPTION,
+        type=click.Choice([style.value for style in ExitStyle]),
+        default=ExitStyle.OWN.value,
+        show_default=True,
+        help="Whose exit codes are used: with nagios 0 OK, 1 WARNING (inconclusive), 2 CRITICAL (a claim "
+        "fails), 3 UNKNOWN (could not run), and one line with perfdata is printed.",
+    )
+    printed = click.option(
         "-o",
         "--output",
-        type=click.Choice([form.value for form in OutputFormat]),
-        default=OutputFormat.TEXT.value,
-        show_default=True,
-        callback=lambda _ctx, _param, value: OutputFormat(value),
-        help="What is printed on standard output.",
-    )(command)
+        type=click.Choice([TEXT, *PRINTED]),
+        help="What is printed on standard output.  [default: text]",
+    )
+    return printed(style(with_output))
 
 
 def concluded(
     run: "Coroutine[Any, Any, Result]",
     path: Path,
-    output: OutputFormat,
+    output: Output,
     reports: Reports,
     on_leak: list[str] | None = None,
     secret: Collection[str] = (),
@@ -106,29 +119,18 @@ def concluded(
 def _cut_short(message: str, code: int, path: Path) -> int:
     from kvcanary.record.journal import PARTIAL
 
-    click.echo(message, err=True)
+    say_failure(message, code)
     partial = path.with_name(path.name + PARTIAL)
     if partial.exists():
         click.echo(f"What was recorded until then: kvcanary report {partial}", err=True)
     return code
 
 
-def show(record: "RunRecord", path: str, output: OutputFormat, reports: Reports) -> int:
-    """Write a record's reports, print it, and return its exit code.
-
-    A report that cannot be written never hides a failing verdict, and is never a pass.
-    """
+def show(record: "RunRecord", path: str, output: Output, reports: Reports) -> int:
+    """Write a record's reports, print it, and return its exit code."""
     from kvcanary.cli import stop_printing
-    from kvcanary.report.files import write_atomically
-    from kvcanary.verdict.claims import ExitCode
 
-    code = exit_code(record)
-    for kind, file in reports:
-        try:
-            write_atomically(file, render(kind, record))
-        except KvcanaryError as error:
-            click.echo(f"Error: {error}", err=True)
-            code = code or ExitCode.COULD_NOT_RUN
+    code = write_reports(record, path, reports, exit_code(record))
     try:
         _print(record, path, output)
         sys.stdout.flush()
@@ -137,26 +139,35 @@ def show(record: "RunRecord", path: str, output: OutputFormat, reports: Reports)
     return code
 
 
-def _print(record: "RunRecord", path: str, output: OutputFormat) -> None:
-    if output is OutputFormat.JSON:
-        click.echo(record.model_dump_json(indent=2))
+def write_reports(record: "RunRecord", path: str, reports: Reports, code: int) -> int:
+    """The exit code that they leave of ``code``: what cannot be written is said, hides no failing verdict,
+    keeps no other report from being written, and is never a pass.
+    """
+    from kvcanary.report.deliver import deliver
+    from kvcanary.verdict.claims import ExitCode
+
+    for report in reports:
+        try:
+            if report.file and report.file.resolve() == Path(path).resolve():
+                raise ConfigError(f"The report {report.where} would replace the record itself.")
+            deliver(report, record)
+        except KvcanaryError as error:
+            click.echo(f"Error: {error}", err=True)
+            code = code or ExitCode.COULD_NOT_RUN
+    return code
+
+
+def _print(record: "RunRecord", path: str, output: Output) -> None:
+    if output.format != TEXT:
+        click.echo(format_named(output.format).render(record), nl=False)
         return
     from kvcanary.record.run import CAPACITY_SUITE
     from kvcanary.report.capacity import print_capacity
-    from kvcanary.report.console import Output
+    from kvcanary.report.console import Output as Standard
     from kvcanary.report.summary import print_summary
 
     write = print_capacity if record.info.suite == CAPACITY_SUITE else print_summary
-    write(Output(), record, path)
-
-
-def render(kind: str, record: "RunRecord") -> str:
-    """A record in one of the report formats."""
-    if kind == "json":
-        return record.model_dump_json(indent=2) + "\n"
-    from kvcanary.report import junit
-
-    return junit.render(record)
+    write(Standard(), record, path)
 
 
 def exit_code(record: "RunRecord") -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kvcanary.cli.output import Reports, reports_option, write_reports
 from kvcanary.cli.targets import TARGET, Connection, opened, reach_options
 from kvcanary.errors import ConfigError, UsageError
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option("--target", metavar=TARGET, help="Send to another place than the recorded one.")
 @reach_options
+@reports_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
 def replay(
     record: Path,
@@ -38,10 +40,11 @@ def replay(
     text: str,
     target: str | None,
     quiet: bool,
+    reports: Reports,
     **reach: Any,
 ) -> int:
     """Send the requests behind FINDING of RECORD again: the victims, the control, the readers
-    of its stratum.
+    of its stratum. A report is written of the worse of two runs.
 
     \b
     Exit codes:
@@ -106,13 +109,13 @@ def replay(
         return results
 
     results = asyncio.run(run())
-    return max(
-        (
-            _told(result, wanted, groups, same=identity is not None)
-            for result, identity in zip(results, passes, strict=True)
-        ),
-        key=lambda code: (code is ExitCode.VIOLATION, code),
-    )
+    codes = [
+        _told(result, wanted, groups, same=identity is not None)
+        for result, identity in zip(results, passes, strict=True)
+    ]
+    worst = max(range(len(codes)), key=lambda i: (codes[i] is ExitCode.VIOLATION, codes[i]))
+    told = results[worst]
+    return write_reports(told.record, str(told.path), reports, codes[worst])
 
 
 def _wanted(record: "RunRecord", finding: str) -> "Finding":

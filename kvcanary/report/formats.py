@@ -1,0 +1,75 @@
+"""The formats of a report: the one list that ``-o``, ``--report`` and the documentation read.
+
+A format is a module of this package, imported when it is asked for: ``render(record) -> str``, and where it goes
+to no file, ``deliver(record, where)``.
+"""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from kvcanary.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvcanary.record.run import RunRecord
+
+
+class Place(StrEnum):
+    """What a format is written to, as ``--report FORMAT=...`` names it."""
+
+    FILE = "FILE"
+    URL = "URL"
+    ITS_OWN = ""
+    """The format knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format. ``about``: what it is for, in a few words; ``suffix``: of its file's name."""
+
+    name: str
+    suffix: str
+    about: str
+    place: Place = Place.FILE
+    for_everybody: bool = False
+    """Its file is read by another user, whatever the umask."""
+
+    @property
+    def usage(self) -> str:
+        """As it is given to ``--report``."""
+        return f"{self.name}={self.place.value}" if self.place.value else self.name
+
+    @property
+    def render(self) -> "Callable[[RunRecord], str]":
+        """From a record to text."""
+        render: Callable[[RunRecord], str] = import_module(f"kvcanary.report.{self.name}").render
+        return render
+
+
+FORMATS = MappingProxyType(
+    {
+        format_.name: format_
+        for format_ in (
+            Format("json", ".json", "the whole record as one JSON document"),
+            Format("junit", ".xml", "JUnit: each claim is a test case"),
+            Format("nagios", ".txt", "one line with perfdata, as Nagios and Icinga read it"),
+        )
+    }
+)
+"""Every format by its name."""
+PRINTED = tuple(format_.name for format_ in FORMATS.values() if format_.place is not Place.URL)
+"""Formats that ``-o`` prints."""
+
+
+def format_named(name: str) -> Format:
+    """The format. Raises UsageError that names the nearest one."""
+    if name not in FORMATS:
+        nearest = difflib.get_close_matches(name, FORMATS, n=1, cutoff=0.0)[0]
+        raise UsageError(
+            f"There is no format `{name[:60]}`; did you mean `{nearest}`? There are: {', '.join(FORMATS)}."
+        )
+    return FORMATS[name]
