@@ -46,6 +46,7 @@ from kvcanary.probing.pacing import Pacer
 from kvcanary.probing.roles import MOST_AT_ONCE, TENANTS
 from kvcanary.probing.runner import Runner
 from kvcanary.probing.sender import Sender
+from kvcanary.probing.sources import sources
 from kvcanary.probing.stopped import Stopped
 from kvcanary.record.baseline import Baseline
 from kvcanary.record.exchange import Exchange
@@ -140,7 +141,8 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
     if not 0 < options.deadline_seconds < math.inf:
         raise UsageError("--deadline takes a number of seconds above 0, and has an end.")
     suite = load_suite(options.suite)
-    probes = load_probes(options.probes or suite.probes)
+    references = options.probes or suite.probes
+    probes = load_probes(references)
     site_key = options.site_key or load_or_create()
     now = time.time()
     identity = options.identity or new_identity(now)
@@ -166,6 +168,7 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
         deadline_seconds=options.deadline_seconds,
         probes=tuple(probe.id for probe in probes),
         grammar=fingerprint(suite, probes),
+        sources=sources(options.suite, probes, references),
         budget_tokens=options.budget.tokens,
         budget_seconds=options.budget.seconds,
         tokens_per_minute=options.budget.tokens_per_minute,

@@ -94,7 +94,10 @@ PURE = (
     "kvcanary.report.figures",
     "kvcanary.report.json",
     "kvcanary.report.junit",
+    "kvcanary.report.markdown",
     "kvcanary.report.nagios",
+    "kvcanary.report.places",
+    "kvcanary.report.sarif",
 )
 """Pure cores: judged from values, tested without a network."""
 

@@ -377,7 +377,7 @@ class Suite(_Strict):
 
 def load_probe(reference: str) -> Probe:
     """A shipped probe by its id, or one's own by its path."""
-    return load_yaml(_find("probes", "probe", reference), Probe)
+    return load_yaml(file_of("probes", "probe", reference), Probe)
 
 
 def load_probes(references: Sequence[str]) -> tuple[Probe, ...]:
@@ -392,7 +392,7 @@ def load_probes(references: Sequence[str]) -> tuple[Probe, ...]:
 
 def load_suite(reference: str) -> Suite:
     """A shipped suite by its id, or one's own by its path; its own probes lie where it says, seen from it."""
-    path = _find("suites", "suite", reference)
+    path = file_of("suites", "suite", reference)
     suite = load_yaml(path, Suite)
     probes = tuple(str(path.parent / p) if _is_path(p) else p for p in suite.probes)
     return suite.model_copy(update={"probes": probes})
@@ -409,7 +409,8 @@ def shipped(folder: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in data_path(folder).glob("*.yaml")))
 
 
-def _find(folder: str, kind: str, reference: str) -> Path:
+def file_of(folder: str, kind: str, reference: str) -> Path:
+    """The file of what is shipped, by its id, or of one's own, by its path. Raises ConfigError."""
     if _is_path(reference):
         return Path(reference)
     known = shipped(folder)

@@ -11,6 +11,7 @@ from kvcanary.record.scale import Scale
 from kvcanary.record.separation import Separation
 from kvcanary.record.series import Series
 from kvcanary.record.simulation import Simulation
+from kvcanary.record.source import Source
 from kvcanary.record.window import Window
 from kvcanary.verdict.claims import ClaimName, Verdict
 from kvcanary.verdict.findings import Finding
@@ -46,6 +47,8 @@ class RunInfo(Recorded):
     """Ids of its probes."""
     grammar: str = ""
     """Fingerprint of suite and probes as they were read."""
+    sources: tuple[Source, ...] = ()
+    """Files that suite and probes were read from."""
     budget_tokens: int | None = None
     budget_seconds: float | None = None
     tokens_per_minute: int | None = None

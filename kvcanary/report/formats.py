@@ -56,6 +56,14 @@ FORMATS = MappingProxyType(
         for format_ in (
             Format("json", ".json", "the whole record as one JSON document"),
             Format("junit", ".xml", "JUnit: each claim is a test case"),
+            Format("sarif", ".sarif", "SARIF 2.1.0, for code scanning"),
+            Format("markdown", ".md", "for a comment on a change, or a wiki"),
+            Format(
+                "github",
+                "",
+                "annotations on standard error, and the step's summary on GitHub",
+                Place.ITS_OWN,
+            ),
             Format("nagios", ".txt", "one line with perfdata, as Nagios and Icinga read it"),
         )
     }

@@ -278,6 +278,8 @@ def harmless(record: RunRecord) -> RunRecord:
 
 def _printable(value: object) -> object:
     if isinstance(value, str):
+        if len(value) <= MAX_TEXT and value.isprintable():
+            return value
         return "".join(c if c.isprintable() else "?" for c in value[:MAX_TEXT])
     if isinstance(value, dict):
         return {key: _printable(inner) for key, inner in value.items()}

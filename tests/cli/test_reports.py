@@ -150,3 +150,27 @@ def test_what_could_not_run_is_unknown_to_nagios(words: tuple[str, ...], tmp_pat
     assert ended.out.startswith("KVCANARY UNKNOWN - ")
     assert ended.out.count("\n") == 1
     assert ended.err
+
+
+def test_github_gets_annotations_beside_what_is_printed(runs: Path, tmp_path: Path) -> None:
+    """Standard output stays what was asked for: the runner reads both streams."""
+    record, summary = runs / "fail.jsonl", tmp_path / "summary.md"
+    ended = kvcanary(
+        tmp_path,
+        *("report", str(record), "--report", "github", "-o", "json"),
+        extra={"GITHUB_STEP_SUMMARY": str(summary)},
+    )
+    assert ended.code == 1
+    json.loads(ended.out)
+    assert ended.err == FORMATS["github"].render(load(record))
+    assert summary.read_text().startswith("## kvcanary: FAIL\n")
+
+
+def test_a_summary_that_cannot_be_written_is_never_a_pass(runs: Path, tmp_path: Path) -> None:
+    ended = kvcanary(
+        tmp_path,
+        *("report", str(runs / "pass.jsonl"), "--report", "github"),
+        extra={"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "summary.md")},
+    )
+    assert ended.code == 2
+    assert "summary.md cannot be written to" in ended.err

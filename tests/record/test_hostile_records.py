@@ -15,7 +15,7 @@ from rich.console import Console
 
 from kvcanary.errors import ConfigError
 from kvcanary.record.journal import PARTIAL, load
-from kvcanary.report import junit
+from kvcanary.report.formats import FORMATS, PRINTED
 from kvcanary.report.summary import print_summary
 from kvcanary.verdict.judge import judge
 from tests.cli.command import kvcanary
@@ -75,8 +75,8 @@ def test_a_spoilt_record_is_shown_and_judged_or_said_to_be_none(
     shown = io.StringIO()
     print_summary(Console(file=shown, width=80), record, str(path))
     assert "\x1b" not in shown.getvalue()
-    junit.render(record)
-    record.model_dump_json().encode()
+    for name in PRINTED:
+        FORMATS[name].render(record).encode()
     judge(record, record.info.requires)
 
 
