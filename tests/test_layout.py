@@ -97,7 +97,6 @@ PURE = (
     "kvcanary.report.markdown",
     "kvcanary.report.nagios",
     "kvcanary.report.places",
-    "kvcanary.report.sarif",
 )
 """Pure cores: judged from values, tested without a network."""
 
