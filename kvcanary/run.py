@@ -40,6 +40,7 @@ from kvcanary.probing.endpoint import UNNAMED
 from kvcanary.probing.events import Listener, Silence
 from kvcanary.probing.grammar import Probe, Suite, fingerprint, load_probes, load_suite
 from kvcanary.probing.identities import Identities
+from kvcanary.probing.intrusive import intrusive
 from kvcanary.probing.known import know
 from kvcanary.probing.outcome import Reason
 from kvcanary.probing.pacing import Pacer
@@ -85,6 +86,10 @@ class Options:
     """Older runs of this site, to find parts of their markers."""
     resume: RunRecord | None = field(default=None, repr=False)
     """A run that was cut off, to go on with."""
+    turn: int = 0
+    """Runs of this kind before: which of a step's lengths in turn is due."""
+    allow_intrusive: bool = False
+    """Whether intrusive probes may run in a suite that is for deployments which serve others."""
     again: tuple[Exchange, ...] = ()
     """Exchanges of an earlier run to send again, instead of planning."""
     replays: str | None = None
@@ -143,6 +148,8 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
     suite = load_suite(options.suite)
     references = options.probes or suite.probes
     probes = load_probes(references)
+    if suite.beside_traffic and not options.allow_intrusive:
+        _nothing_intrusive(suite, probes)
     site_key = options.site_key or load_or_create()
     now = time.time()
     identity = options.identity or new_identity(now)
@@ -169,6 +176,7 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
         probes=tuple(probe.id for probe in probes),
         grammar=fingerprint(suite, probes),
         sources=sources(options.suite, probes, references),
+        turn=options.resume.info.turn if options.resume else options.turn,
         budget_tokens=options.budget.tokens,
         budget_seconds=options.budget.seconds,
         tokens_per_minute=options.budget.tokens_per_minute,
@@ -210,6 +218,16 @@ async def run_check(target: Target, options: Options, listener: Listener | None 
             conclude(journal, suite.requires)
         journal.complete()
     return Result(journal.record, journal.written_path, journal.error)
+
+
+def _nothing_intrusive(suite: Suite, probes: Sequence[Probe]) -> None:
+    """What customers would feel needs somebody's leave."""
+    for probe in probes:
+        if felt := intrusive(probe):
+            raise UsageError(
+                f"The suite `{suite.id}` runs beside real traffic, and the probe `{probe.id}` would be felt "
+                f"there: {felt}. Leave it out, or allow it with --allow-intrusive."
+            )
 
 
 SAME = {

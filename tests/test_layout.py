@@ -48,7 +48,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvcanary.probing",),
     ("kvcanary.deployment",),
     ("kvcanary.report",),
-    ("kvcanary.run", "kvcanary.assess"),
+    ("kvcanary.run", "kvcanary.assess", "kvcanary.memory"),
     ("kvcanary.cli", "kvcanary.__main__"),
 )
 """A module belongs to the longest name here that it begins with, and imports from its own layer and
@@ -66,7 +66,8 @@ HOMES = {
     "uvicorn": ("kvcanary.lab",),
     "prometheus_client": ("kvcanary.lab", "kvcanary.engines.exposition"),
     "prometheus_api_client": ("kvcanary.telemetry.prometheus_api",),
-    "requests": ("kvcanary.telemetry.prometheus_api",),
+    "requests": ("kvcanary.report.notify", "kvcanary.telemetry.prometheus_api"),
+    "urllib3": ("kvcanary.report.notify", "kvcanary.telemetry.prometheus_api"),
     "pynvml": ("kvcanary.telemetry.nvml",),
     "scipy": ("kvcanary.canary.odds", "kvcanary.probing.sizing", "kvcanary.verdict.statistics"),
 }
@@ -83,6 +84,7 @@ PURE = (
     "kvcanary.probing.buying",
     "kvcanary.probing.deadlines",
     "kvcanary.probing.estimate",
+    "kvcanary.probing.intrusive",
     "kvcanary.probing.lengths",
     "kvcanary.probing.manners",
     "kvcanary.probing.mechanisms",

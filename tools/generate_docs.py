@@ -27,6 +27,7 @@ from kvcanary.lab import faults, habits
 from kvcanary.probing.buying import NO_LIMIT
 from kvcanary.probing.estimate import estimate
 from kvcanary.probing.grammar import Probe, Suite, load_probe, load_probes, load_suite, shipped
+from kvcanary.record.notice import Notice
 from kvcanary.record.run import RunRecord
 from kvcanary.run import Options
 from kvcanary.selftest.matrix import Selftest
@@ -73,6 +74,8 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield schemas / "record.schema.json", _json(record)
     matrix = schema_of(Selftest, "serialization", "selftest.schema.json")
     yield schemas / "selftest.schema.json", _json(matrix)
+    posted = schema_of(Notice, "serialization", "notice.schema.json")
+    yield schemas / "notice.schema.json", _json(posted)
     for model, name in ((Probe, "probe"), (Suite, "suite"), (Advisories, "advisories")):
         document = schema_of(model, "validation", f"{name}.schema.json")
         yield schemas / f"{name}.schema.json", _json(document)

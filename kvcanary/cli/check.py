@@ -9,6 +9,7 @@ from kvcanary.cli.baseline import baseline_option
 from kvcanary.cli.output import Output, Reports, concluded, output_option, reports_option
 from kvcanary.cli.running import Choices, new_record, resumed_record, run, run_options
 from kvcanary.cli.targets import Connection, secret_variables
+from kvcanary.cli.watch import NOTIFY_VARIABLE, notify_option, watch
 
 if TYPE_CHECKING:
     from kvcanary.record.baseline import Baseline
@@ -50,6 +51,7 @@ def _words(_ctx: click.Context, _param: click.Parameter, command: str | None) ->
     callback=_words,
     help="Run this when a leak was found, with a redacted JSON summary on its standard input.",
 )
+@notify_option
 @output_option
 def check(
     connection: Connection,
@@ -60,6 +62,7 @@ def check(
     baseline: "Baseline | None",
     reports: Reports,
     on_leak: list[str] | None,
+    notify: str | None,
     output: Output,
 ) -> int:
     """Send canary prompts as several tenants to TARGET and judge the answers.
@@ -81,6 +84,13 @@ def check(
     """
     from kvcanary.record.journal import load
 
+    seen = watch(
+        connection.target,
+        choices.suite,
+        (connection.model or "", *choices.probes),
+        notify,
+        trust_env=connection.trust_env,
+    )
     new, earlier = resumed_record(resume) if resume else (new_record(record), None)
     one = run(
         connection,
@@ -89,5 +99,7 @@ def check(
         resume=earlier,
         known=tuple(map(load, known)),
         baseline=baseline,
+        turn=seen.before.turns,
     )
-    return concluded(one, new.path, output, reports, on_leak, secret_variables(connection))
+    secret = (*secret_variables(connection), NOTIFY_VARIABLE)
+    return concluded(one, new.path, output, reports, on_leak, secret, seen)

@@ -14,6 +14,7 @@ from kvcanary.errors import ConfigError, KvcanaryError
 from kvcanary.report.formats import FORMATS, PRINTED, format_named
 
 if TYPE_CHECKING:
+    from kvcanary.cli.watch import Watch
     from kvcanary.record.run import RunRecord
     from kvcanary.report.deliver import Report
     from kvcanary.run import Result
@@ -86,11 +87,12 @@ def concluded(
     reports: Reports,
     on_leak: list[str] | None = None,
     secret: Collection[str] = (),
+    watch: "Watch | None" = None,
 ) -> int:
     """Run, write the reports, print the outcome, return the exit code.
 
     ``path``: where the record goes. A run that does not reach its end leaves a partial one there.
-    ``secret``: environment variables that the hook does not get.
+    ``secret``: environment variables that the hook does not get. ``watch``: who is told of a change.
     """
     import asyncio
 
@@ -101,12 +103,17 @@ def concluded(
     except KeyboardInterrupt:
         return _cut_short("Interrupted.", ExitCode.INTERRUPTED, path)
     except KvcanaryError as error:
-        return _cut_short(f"Error: {error}", ExitCode.COULD_NOT_RUN, path)
+        code = _cut_short(f"Error: {error}", ExitCode.COULD_NOT_RUN, path)
+        if watch:
+            watch.could_not_run(str(error), code)
+        return code
     code = show(result.record, str(result.path), output, reports)
     if on_leak:
         from kvcanary.report.hook import call_on_leak
 
         call_on_leak(on_leak, result.record, secret)
+    if watch:
+        watch.concluded(result.record, code)
     if result.record_error:
         click.echo(
             f"Error: the record {result.path} could not be written to its end: {result.record_error}. "

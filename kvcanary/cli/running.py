@@ -33,6 +33,7 @@ class Choices:
     concurrency: int
     deadline_seconds: float
     contact: str | None
+    allow_intrusive: bool
     waivers: Path | None
     quiet: bool
 
@@ -123,6 +124,11 @@ _OPTIONS = (
         help="Whom to ask about the test: stands in every prompt. "
         "Default: whoever runs this endpoint.",
     ),
+    click.option(
+        "--allow-intrusive",
+        is_flag=True,
+        help="Let a suite that runs beside real traffic send what others may feel: fill the pool, drop prompts.",
+    ),
     waivers_option,
     click.option("-q", "--quiet", is_flag=True, help="No progress on standard error."),
 )
@@ -192,6 +198,7 @@ async def run(
     resume: "RunRecord | None" = None,
     known: "tuple[RunRecord, ...]" = (),
     baseline: "Baseline | None" = None,
+    turn: int = 0,
 ) -> "Result":
     """One run as chosen, with its lab if it has one."""
     from kvcanary.probing.buying import Budget
@@ -211,6 +218,8 @@ async def run(
             tokens_per_minute=choices.tokens_per_minute,
         ),
         only_plan=only_plan,
+        allow_intrusive=choices.allow_intrusive,
+        turn=turn,
         resume=resume,
         known=known,
         baseline=baseline,

@@ -26,6 +26,8 @@ def suites(files: tuple[str, ...]) -> int:
             console.print(Text(f"  bound      every stratum below {suite.bound:.2%} bad answers"))
         if suite.stop_when_proven:
             console.print(Text("  ends as soon as a leak or corruption is proven"))
+        if suite.beside_traffic:
+            console.print(Text("  beside real traffic: intrusive probes need --allow-intrusive"))
         if suite.pause_above:
             console.print(
                 Text(f"  waits while more than {suite.pause_above:.0%} of a pool is in use")

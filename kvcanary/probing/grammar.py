@@ -104,7 +104,8 @@ class Fill(_Strict):
 class Read(_Strict):
     """Send prompts and ask each for one of its labels: start, middle, end in turn.
 
-    Fresh ones of one length (``tokens``), or the very texts of an earlier step (``again``).
+    Fresh ones of one length (``tokens``, or ``in_turn`` another one each run), or the very texts of an
+    earlier step (``again``).
     """
 
     do: Literal["read"]
@@ -112,6 +113,8 @@ class Read(_Strict):
     """Name of the stratum."""
     tokens: Expression | None = None
     """Length of each prompt, where their text is new."""
+    in_turn: tuple[Expression, ...] = ()
+    """Instead of `tokens`: lengths of which each run takes the next; the first again after the last."""
     again: Group | None = None
     """Stratum of an earlier step of this probe whose prompts are sent again, word for word."""
     tenant: Literal["own", "other"] = "own"
@@ -129,7 +132,7 @@ class Read(_Strict):
     count: int = Field(default=3, ge=1, le=1_000)
     """Prompts to send. With `again` all of the earlier step are."""
     total: Expression | None = None
-    """With `tokens`: as many prompts as have so many tokens together, if that is more than `count`."""
+    """With fresh text: as many prompts as have so many tokens together, if that is more than `count`."""
     when: Expression = "1"
     """Send only when this is known and not 0."""
     bystanders: int = Field(default=0, ge=0, le=16)
@@ -154,12 +157,13 @@ class Read(_Strict):
     """Send all of them with one and the same `X-Request-Id`."""
 
     _check = field_validator("tokens", "total", "when", "exactly", "multiple")(_checked)
+    _check_all = field_validator("in_turn")(lambda lengths: tuple(map(_checked, lengths)))
 
     @model_validator(mode="after")
     def _fresh_or_again(self) -> Self:
-        if (self.tokens is None) == (self.again is None):
+        if [self.tokens is None, not self.in_turn, self.again is None].count(False) != 1:
             raise ValueError(
-                "either `tokens` (fresh text) or `again` (an earlier step's) is needed"
+                "one of `tokens`, `in_turn` (fresh text) and `again` (an earlier step's) is needed"
             )
         if self.exactly is not None and self.multiple is not None:
             raise ValueError("`exactly` and `multiple` exclude each other")
@@ -169,7 +173,7 @@ class Read(_Strict):
         if self.again is None and (padded or self.tenant == "other"):
             raise ValueError("`tenant`, `exactly` and `multiple` belong to `again`")
         if self.again is not None and self.total is not None:
-            raise ValueError("`total` belongs to `tokens`")
+            raise ValueError("`total` belongs to fresh text")
         if self.again is not None and self.control:
             raise ValueError("prompts that are sent again are no control")
         return self
@@ -304,7 +308,7 @@ class Probe(_Strict):
     @classmethod
     def _one_kind_a_group(cls, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         kinds: dict[str, object] = {}
-        for step in _flat(steps):
+        for step in flat(steps):
             kind = (step.do, *((step.control, step.tenant) if isinstance(step, Read) else ()))
             if kinds.setdefault(step.group, kind) != kind:
                 raise ValueError(
@@ -318,7 +322,7 @@ class Probe(_Strict):
     @classmethod
     def _again_after_its_first(cls, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         before: list[str] = []
-        for step in _flat(steps):
+        for step in flat(steps):
             if isinstance(step, Read):
                 if step.again is not None and step.again not in before:
                     hint = _nearest(step.again, before) if before else ""
@@ -329,10 +333,10 @@ class Probe(_Strict):
     @property
     def groups(self) -> tuple[str, ...]:
         """Names of its strata."""
-        return tuple(dict.fromkeys(step.group for step in _flat(self.steps)))
+        return tuple(dict.fromkeys(step.group for step in flat(self.steps)))
 
 
-def _flat(steps: Iterable[Step]) -> Iterator[Fill | Read | Abort | Refuse]:
+def flat(steps: Iterable[Step]) -> Iterator[Fill | Read | Abort | Refuse]:
     """Steps that have a stratum of their own."""
     for step in steps:
         if isinstance(step, Together | Repeat):
@@ -362,6 +366,8 @@ class Suite(_Strict):
     """Whether the run ends as soon as a leak or corruption is proven, instead of finishing its plan."""
     pause_above: float | None = Field(default=None, gt=0, lt=1, allow_inf_nan=False)
     """Part of a pool in use above which no long prompt is sent: the run waits for room, for a while."""
+    beside_traffic: bool = False
+    """Whether it is for deployments that serve others meanwhile: intrusive probes need leave there."""
 
     @field_validator("tokens")
     @classmethod

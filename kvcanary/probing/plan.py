@@ -25,11 +25,12 @@ def make_plan(
     first_number: int,
     bound: float | None = None,
     situation: Situation | None = None,
+    turn: int = 0,
 ) -> Plan:
     """Bind the probes' lengths to this deployment. Strata of several probes carry the probe's name.
 
     ``bound``: rate of bad answers that each stratum has to be shown to stay below. ``situation``: what probes
-    may need; without it all needs are taken to be met.
+    may need; without it all needs are taken to be met. ``turn``: which of the lengths in turn is due.
     """
     numbers = count(first_number)
     stages: list[Stage] = []
@@ -42,7 +43,9 @@ def make_plan(
         if lacking:
             continue
         prefix = f"{probe.id}/" if len(probes) > 1 else ""
-        planner = Planner(probe, prefix, facts, context_tokens, calibration, concurrency, numbers)
+        planner = Planner(
+            probe, prefix, facts, context_tokens, calibration, concurrency, numbers, turn
+        )
         planner.least_readers = answers_for_leaks(bound, SIMULATIONS) if bound else 1
         stages += planner.stages()
         skipped += planner.skipped

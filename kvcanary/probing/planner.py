@@ -43,10 +43,11 @@ class Planner:
         calibration: Calibration,
         concurrency: int,
         numbers: Iterator[int],
+        turn: int = 0,
     ) -> None:
         self._probe, self._prefix, self._context = probe, prefix, context_tokens
         self._calibration, self._concurrency = calibration, concurrency
-        self._numbers = numbers
+        self._numbers, self._turn = numbers, turn
         self._output = min(probe.output, max(16, context_tokens // 8))
         page = facts.page_tokens or min(DEFAULT_PAGE_TOKENS, max(1, context_tokens // 32))
         reach = context_tokens - self._output - page
@@ -260,8 +261,10 @@ class Planner:
 
     def _fresh(self, step: Read) -> list[Planned]:
         """Readers with text of their own."""
-        assert step.tokens is not None  # noqa: S101 - the grammar says so
-        tokens = self._length(step.group, step.tokens)
+        lengths = step.in_turn or (step.tokens,)
+        expression = lengths[self._turn % len(lengths)]
+        assert expression is not None  # noqa: S101 - the grammar says so
+        tokens = self._length(step.group, expression)
         if tokens is None:
             return []
         purpose = Purpose.CONTROL if step.control else Purpose.READER

@@ -137,6 +137,7 @@ class Runner:
             first_number,
             self._limits.bound,
             situation,
+            self._sender.journal.record.info.turn,
         )
 
     def _keep_to(self, most_tokens: int | None, calibration: Calibration) -> None:

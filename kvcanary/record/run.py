@@ -49,6 +49,8 @@ class RunInfo(Recorded):
     """Fingerprint of suite and probes as they were read."""
     sources: tuple[Source, ...] = ()
     """Files that suite and probes were read from."""
+    turn: int = 0
+    """How many runs of this kind there were before: which of a step's lengths in turn was due."""
     budget_tokens: int | None = None
     budget_seconds: float | None = None
     tokens_per_minute: int | None = None

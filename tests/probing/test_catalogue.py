@@ -144,10 +144,10 @@ def test_features_that_change_the_answer_are_a_stratum_of_their_own(tmp_path: Pa
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        ("  - {do: read, group: g}\n", ("either `tokens`",)),
+        ("  - {do: read, group: g}\n", ("one of `tokens`",)),
         (COLD + "  - {do: read, group: g, again: could}\n", ("no earlier step", "`cold`")),
         ("  - {do: read, group: g, again: g}\n", ("no earlier step",)),
-        (COLD + "  - {do: read, group: g, tokens: 9, again: cold}\n", ("either `tokens`",)),
+        (COLD + "  - {do: read, group: g, tokens: 9, again: cold}\n", ("one of `tokens`",)),
         ("  - {do: read, group: g, tokens: 900, multiple: page}\n", ("belong to `again`",)),
         (COLD + "  - {do: read, group: g, again: cold, plus: 1}\n", ("`plus` belongs",)),
         (COLD + "  - {do: read, group: g, again: cold, control: true}\n", ("no control",)),
