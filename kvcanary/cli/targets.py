@@ -237,15 +237,17 @@ def _key(variable: str | None) -> "SecretKey | None":
 
 
 def secret_variables(connection: Connection) -> frozenset[str]:
-    """Environment variables that hold keys: the API key's, and those that a deployment file names.
+    """Environment variables that hold keys: the API key's, a pushgateway's, those that a deployment file names.
 
     No other command gets them, but for what any command needs.
     """
     from kvcanary.probing.yaml_file import variables_in
+    from kvcanary.report.deliver import GATEWAY_CREDENTIALS
 
     path = Path(connection.target)
     named = variables_in(path) if path.suffix in FILE_SUFFIXES else frozenset()
-    return (named | {KEY_VARIABLE, connection.api_key_env or KEY_VARIABLE}) - {"HOME", "PATH"}
+    keys = {KEY_VARIABLE, connection.api_key_env or KEY_VARIABLE, GATEWAY_CREDENTIALS}
+    return (named | keys) - {"HOME", "PATH"}
 
 
 async def _announced(process: asyncio.subprocess.Process, target: str) -> "Target":

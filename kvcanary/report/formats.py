@@ -1,7 +1,7 @@
 """The formats of a report: the one list that ``-o``, ``--report`` and the documentation read.
 
-A format is a module of this package, imported when it is asked for: ``render(record) -> str``, and where it goes
-to no file, ``deliver(record, where)``.
+A format is a module of this package, imported when it is asked for: ``render(record) -> str``, and where it is
+not just written to a file, ``deliver(record, where)``.
 """
 
 import difflib
@@ -35,13 +35,21 @@ class Format:
     suffix: str
     about: str
     place: Place = Place.FILE
-    for_everybody: bool = False
-    """Its file is read by another user, whatever the umask."""
+    own_way: bool = False
+    """Its module brings it there itself."""
 
     @property
     def usage(self) -> str:
         """As it is given to ``--report``."""
         return f"{self.name}={self.place.value}" if self.place.value else self.name
+
+    @property
+    def deliver(self) -> "Callable[[RunRecord, str], None]":
+        """Bring it to its place, where the format does so itself. Raises KvcanaryError."""
+        deliver: Callable[[RunRecord, str], None] = import_module(
+            f"kvcanary.report.{self.name}"
+        ).deliver
+        return deliver
 
     @property
     def render(self) -> "Callable[[RunRecord], str]":
@@ -63,6 +71,13 @@ FORMATS = MappingProxyType(
                 "",
                 "annotations on standard error, and the step's summary on GitHub",
                 Place.ITS_OWN,
+                own_way=True,
+            ),
+            Format(
+                "textfile", ".prom", "metrics for node_exporter's textfile collector", own_way=True
+            ),
+            Format(
+                "pushgateway", "", "metrics to a Prometheus pushgateway", Place.URL, own_way=True
             ),
             Format("nagios", ".txt", "one line with perfdata, as Nagios and Icinga read it"),
         )
