@@ -43,7 +43,8 @@ def identity(record: RunRecord) -> dict[str, str]:
     target = record.info.target
     _, is_url, rest = target.partition("://")
     if is_url:
-        target = re.split(r"[/?#]", rest)[0].rpartition("@")[2]
+        host = re.split(r"[/?#]", rest)[0].rpartition("@")[2]
+        target = re.sub(r"[^A-Za-z0-9.:_\[\]-].*", "", host)
     return {"target": _label(target), "suite": _label(record.info.suite)}
 
 

@@ -13,11 +13,13 @@ LISTENS = "Listening on"
 
 @contextmanager
 def pushgateway() -> Iterator[str]:
-    """Its base URL, once it listens."""
+    """Its base URL, once it listens. It remembers nothing: Debian's keeps a file otherwise."""
     path = needs.program("prometheus-pushgateway", "python3 tools/install_test_servers.py")
     port = free_port()
     process = subprocess.Popen(
-        [path, f"--web.listen-address=127.0.0.1:{port}"], stderr=subprocess.PIPE, text=True
+        [path, f"--web.listen-address=127.0.0.1:{port}", "--persistence.file="],
+        stderr=subprocess.PIPE,
+        text=True,
     )
     with process:
         try:
