@@ -5,11 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# The theme prints an advertisement of its successor unless told not to.
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 # A stamp is newer than pyproject.toml exactly when the environment fits it.
 FOR_RUNNING := $(VENV)/.installed
 FOR_DEVELOPING := $(VENV)/.installed-dev
 
-.PHONY: help demo test lint format docs measure false-alarms selftest install clean
+.PHONY: help demo test lint format docs docs-site measure false-alarms selftest install clean
 .NOTPARALLEL:
 
 help:
@@ -18,6 +21,7 @@ help:
 	@echo "make lint     format, lint and types only"
 	@echo "make format   put the code into its format"
 	@echo "make docs     write the generated pages and JSON Schemas again"
+	@echo "make docs-site  the documentation as a site, in build/site"
 	@echo "make measure  time, CPU and memory of both full-size runs (about a minute)"
 	@echo "make false-alarms  1,000 healthy labs of many seeds, noise and look-alikes: how many are accused (an hour)"
 	@echo "make selftest  predeploy against every fault and every look-alike of the lab (minutes)"
@@ -32,6 +36,8 @@ demo: $(FOR_RUNNING)
 test: lint
 	@echo "== generated docs are up to date"
 	@$(BIN)/python tools/generate_docs.py --check
+	@echo "== docs site: pages and links"
+	@$(SITE)
 	@$(BIN)/python tools/install_test_servers.py
 	@echo "== tests"
 	@$(BIN)/python -m pytest -W error --numprocesses auto --maxprocesses 4 --dist loadfile
@@ -47,6 +53,10 @@ lint: $(FOR_DEVELOPING)
 format: $(FOR_DEVELOPING)
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+docs-site: $(FOR_DEVELOPING)
+	@$(SITE)
+	@echo "build/site/index.html"
 
 docs: $(FOR_DEVELOPING)
 	@$(BIN)/python tools/generate_docs.py

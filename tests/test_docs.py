@@ -15,6 +15,10 @@ import pytest
 
 import kvcanary
 from kvcanary.cli import cli
+from kvcanary.probing.buying import NO_LIMIT
+from kvcanary.probing.estimate import estimate
+from kvcanary.probing.grammar import load_probes, load_suite
+from kvcanary.probing.intrusive import intrusive
 from kvcanary.verdict.claims import ExitCode
 from kvcanary.verdict.findings import Severity
 
@@ -146,3 +150,16 @@ def test_commands_that_are_shown_can_be_parsed(page: str, words: list[str]) -> N
 
 def test_shell_blocks_are_found() -> None:
     assert len(list(shown())) > 5
+
+
+def test_the_probe_and_the_suite_of_the_guide_hold(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "write-a-probe.md").read_text("utf-8")
+    probe, suite = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "after-a-drop.yaml").write_text(probe)
+    (tmp_path / "ours.yaml").write_text(suite)
+    ours = load_suite(str(tmp_path / "ours.yaml"))
+    probes = load_probes(ours.probes)
+    assert intrusive(probes[-1]), "the guide says so"
+    for context in (4_096, 1_048_576):
+        note = estimate(ours, probes, context, "given", 4, NO_LIMIT)
+        assert {"after-a-drop/next", "after-a-drop/crowd"} <= {s.stratum for s in note.stages}

@@ -27,6 +27,7 @@ COMMANDS = {
     "advisories": "Known faults of engines: which versions, and what they depend on.",
     "explain": "What a finding, a claim, a probe or an exit code means, and what to do.",
     "report": "Show a recorded run again, in any format.",
+    "completion": "Lets bash, zsh or fish complete commands, options and names.",
 }
 
 

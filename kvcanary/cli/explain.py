@@ -5,21 +5,24 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kvcanary.cli.names import explained
 from kvcanary.errors import UsageError
 
 if TYPE_CHECKING:
+    from kvcanary.detect.advisories import Advisory
     from kvcanary.probing.grammar import Abort, Read, Step
 
 PAGES = ("findings.md", "claims.md", "exit-codes.md")
 
 
 @click.command(short_help="What a finding, claim, probe or exit code means.")
-@click.argument("identifier", metavar="[ID]", required=False)
+@click.argument("identifier", metavar="[ID]", required=False, shell_complete=explained)
 def explain(identifier: str | None) -> int:
-    """Explain ID: a finding's rule (isolation/foreign-text), a claim (ownership), a probe (oversize), a
-    mechanism (freed-too-early), a need (known-pool) or an exit code (3). Without ID, list them all.
+    """Explain ID: a finding's rule (isolation/foreign-text), a detector (first-token), a claim (ownership), a
+    probe (oversize), a suite (predeploy), a mechanism (freed-too-early), a need (known-pool), an advisory or an
+    exit code (3). Without ID, list them all.
     """
-    sections = _sections()
+    sections = explanations()
     if identifier is None:
         click.echo("\n".join(sections))
         return 0
@@ -35,7 +38,7 @@ def explain(identifier: str | None) -> int:
 
 def require_known(rules: Iterable[str]) -> None:
     """Raises UsageError for a rule that kvcanary does not have: a misspelt waiver waives nothing."""
-    known = [name for name in _sections() if "/" in name]
+    known = [name for name in explanations() if "/" in name]
     for rule in rules:
         _require(rule, known)
 
@@ -52,23 +55,74 @@ def _require(identifier: str, known: Iterable[str]) -> None:
         )
 
 
-def _sections() -> dict[str, str]:
-    """Every second-level section of the pages by its heading, every probe, mechanism and need."""
+def explanations() -> dict[str, str]:
+    """Every second-level section of the pages by its heading, every probe, suite, mechanism, need and advisory,
+    and the detectors that are no claim. Where names meet, what stands on a page comes first.
+    """
     from kvcanary.data import data_path
+    from kvcanary.deployment.advisories import shipped_advisories
     from kvcanary.probing.grammar import shipped
     from kvcanary.probing.mechanisms import Mechanism
     from kvcanary.probing.needs import Need
 
-    sections: dict[str, str] = {}
+    pages: dict[str, str] = {}
     for page in PAGES:
         text = (data_path("docs") / page).read_text("utf-8")
         for part in text.split("\n## ")[1:]:
             heading, _, body = part.partition("\n")
-            sections[heading.strip()] = f"## {heading}\n{body.strip()}\n"
-    sections |= {name: _probe(name) for name in shipped("probes")}
+            pages[heading.strip()] = f"## {heading}\n{body.strip()}\n"
+    others = {advisory.id: _advisory(advisory) for advisory in shipped_advisories()}
+    others |= {name: text for name, text in _detectors(pages).items() if name not in pages}
     for words in (Mechanism, Need):
-        sections |= {word.value: f"## {word.value}\n\n{word.meaning}." for word in words}
-    return sections
+        others |= {word.value: f"## {word.value}\n\n{word.meaning}." for word in words}
+    for name in shipped("suites"):
+        others[name] = _joined(_suite(name), others.get(name))
+    for name in shipped("probes"):
+        others[name] = _joined(_probe(name), others.get(name))
+    return pages | others
+
+
+def _joined(text: str, other: str | None) -> str:
+    """A name that stands for two things is explained as both."""
+    return f"{text}\n\n{other}" if other else text
+
+
+def _detectors(pages: dict[str, str]) -> dict[str, str]:
+    """The family of each rule: what it can find, each with the first sentence of its section."""
+    families: dict[str, list[str]] = {}
+    for rule, text in pages.items():
+        family, slash, _ = rule.partition("/")
+        if slash:
+            first = text.split("\n")[1].split(". ")[0].rstrip(".")
+            families.setdefault(family, []).append(f"- **{rule}**: {first}.")
+    return {
+        family: "\n".join([f"## {family}", "", "A detector. What it can find:", "", *lines])
+        for family, lines in families.items()
+    }
+
+
+def _suite(name: str) -> str:
+    from kvcanary.probing.grammar import load_suite
+
+    suite = load_suite(name)
+    return "\n\n".join(
+        (
+            f"## {name}",
+            f"A suite. {suite.title}.",
+            f"**Probes:** {', '.join(suite.probes)}.",
+            f"**Requires:** {', '.join(c.value for c in suite.requires)}.",
+        )
+    )
+
+
+def _advisory(advisory: "Advisory") -> str:
+    return "\n\n".join(
+        (
+            f"## {advisory.id}",
+            f"An advisory about {advisory.engine} {advisory.range}. {advisory.title}.",
+            f"**What to do.** {' '.join(advisory.remedy.split())}",
+        )
+    )
 
 
 def _probe(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kvcanary.cli.names import shipped_names
 from kvcanary.cli.targets import Connection, opened, target_options
 from kvcanary.errors import ConfigError, UsageError
 
@@ -72,6 +73,7 @@ _OPTIONS = (
         default="check",
         show_default=True,
         metavar="ID|FILE",
+        shell_complete=shipped_names("suites"),
         help="What to run: see `kvcanary suites`; a suite of your own by its path.",
     ),
     click.option(
@@ -79,6 +81,7 @@ _OPTIONS = (
         "probes",
         multiple=True,
         metavar="ID|FILE",
+        shell_complete=shipped_names("probes"),
         help="Probe to run instead of the suite's own; may be given more than once.",
     ),
     click.option(

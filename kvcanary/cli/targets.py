@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 import click
 
+from kvcanary.cli import names
 from kvcanary.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ _REACH_OPTIONS = (
 """How a target is reached, wherever it is named."""
 
 _TARGET_OPTIONS = (
-    click.argument("target", metavar=TARGET),
+    click.argument("target", metavar=TARGET, shell_complete=names.targets),
     click.option("--model", help="Model to test. Default: the only one that the server lists."),
     click.option(
         "--context",
