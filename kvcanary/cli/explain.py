@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kvcanary.cli.names import explained
 from kvcanary.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,8 +14,13 @@ if TYPE_CHECKING:
 PAGES = ("findings.md", "claims.md", "exit-codes.md")
 
 
+def _known(_ctx: object, _param: object, begun: str) -> list[str]:
+    """For the shell: everything that can be explained."""
+    return [name for name in explanations() if name.startswith(begun)]
+
+
 @click.command(short_help="What a finding, claim, probe or exit code means.")
-@click.argument("identifier", metavar="[ID]", required=False, shell_complete=explained)
+@click.argument("identifier", metavar="[ID]", required=False, shell_complete=_known)
 def explain(identifier: str | None) -> int:
     """Explain ID: a finding's rule (isolation/foreign-text), a detector (first-token), a claim (ownership), a
     probe (oversize), a suite (predeploy), a mechanism (freed-too-early), a need (known-pool), an advisory or an

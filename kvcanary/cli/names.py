@@ -31,10 +31,3 @@ def targets(_ctx: Any, _param: Any, begun: str) -> list[CompletionItem]:
     from kvcanary.lab.scenario import scenario_names
 
     return _or_file((f"lab:{name}" for name in scenario_names()), begun)
-
-
-def explained(_ctx: Any, _param: Any, begun: str) -> list[CompletionItem]:
-    """Everything that ``explain`` knows."""
-    from kvcanary.cli.explain import explanations
-
-    return [CompletionItem(name) for name in explanations() if name.startswith(begun)]
