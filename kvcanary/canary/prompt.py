@@ -135,6 +135,7 @@ class CanaryPrompt:
     ``decoy`` makes it the positive control: the label at the start is that other identity's, asked for
     by name, so that it must come back and must be recognised as not the tenant's own. ``begun``: the prompt
     ends with the label's prefix, so that the first token of an answer is already one of the label's own.
+    ``recite``: what follows the label is asked for, too.
     """
 
     writer: Writer
@@ -145,6 +146,7 @@ class CanaryPrompt:
     chapter: Chapter = field(repr=False)
     decoy: tuple[int, Tenant] | None = None
     begun: bool = False
+    recite: bool = False
 
     # -- identity ----------------------------------------------------------------------------------
 
@@ -208,15 +210,32 @@ class CanaryPrompt:
 
     def pieces(self) -> Iterator[bytes | bytearray]:
         """The text, in order, in pieces of about 300 KB, ASCII without anything that JSON escapes."""
+        yield from self._body()
+        yield self._closing
+
+    def _body(self) -> Iterator[bytes | bytearray]:
+        """All but padding and question."""
         yield self._opening
         yield from self._chapters(0, self.shape.chapters_before)
         yield self._middle
         yield from self._chapters(self.shape.chapters_before, self.shape.chapters)
-        yield self._closing
 
     def text(self) -> str:
         """The whole text at once: for tests and short prompts."""
         return b"".join(self.pieces()).decode("ascii")
+
+    def passage(self, characters: int) -> str:
+        """What a copy of the text from the label on begins with: at most so many characters, label included,
+        and no further than the last chapter. Padding repeats itself, and so does the question."""
+        label = written(self.label(self.asked))
+        found = ""
+        for piece in self._body():
+            text = found + bytes(piece).decode("ascii")
+            begin = 0 if found else text.find(label)
+            found = text[begin:] if begin >= 0 else ""
+            if len(found) >= characters:
+                break
+        return found[:characters]
 
     def _chapters(self, first: int, end: int) -> Iterator[bytearray]:
         stride = len(self.chapter.template)
@@ -259,7 +278,8 @@ class CanaryPrompt:
     @cached_property
     def _closing(self) -> bytes:
         end = self._label_sentence(Position.END)
-        parts = [self._padding, verses.QUESTION, end, self.answer_lead]
+        question = verses.RECITE if self.recite else verses.QUESTION
+        parts = [self._padding, question, end, self.answer_lead]
         return " ".join(part for part in parts if part).encode("ascii")
 
     @property

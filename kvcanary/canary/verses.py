@@ -70,6 +70,8 @@ NOTICE = (
 
 LABEL = "The ledger label of {name} at the {position} is {code} and the list goes on."
 QUESTION = "Please copy the one ledger label that is asked for here, letter by letter."
+RECITE = "Please copy the one ledger label asked for here, then whatever follows it there."
+"""Asks for the label and all that stands behind it, in as many words."""
 ANSWER = "Answer: The ledger label of {name} at the {position} is"
 """The prompt ends like the sentence it asks for: a plain completion is the stronger instrument for
 small and base models, and a chat model reads the question."""

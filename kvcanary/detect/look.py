@@ -78,7 +78,9 @@ def _known() -> frozenset[str]:
     """What any prompt is made of, whoever sends it: sentences and slot words."""
     words = lexicon()
     sentences = (*verses.VERSES, verses.WAYPOINT, verses.SHEET, verses.NOTICE, verses.LABEL)
-    text = " ".join((*sentences, verses.QUESTION, verses.ANSWER, verses.PAD, *Position))
+    text = " ".join(
+        (*sentences, verses.QUESTION, verses.RECITE, verses.ANSWER, verses.PAD, *Position)
+    )
     return frozenset(_WORD.findall(text.lower())) | {w for words in words.slots for w in words}
 
 

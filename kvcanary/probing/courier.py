@@ -147,7 +147,12 @@ class Courier:
             return None
         letter = Letter(
             self.sender.prompt(
-                text.number, planned.tenant, text.shape, planned.asked, begun=planned.manner.begun
+                text.number,
+                planned.tenant,
+                text.shape,
+                planned.asked,
+                begun=planned.manner.begun,
+                recite=planned.manner.recite,
             ),
             planned.probe,
             planned.group,

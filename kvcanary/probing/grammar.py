@@ -141,6 +141,9 @@ class Read(_Strict):
     """What has to become of them."""
     begun: bool = False
     """The prompts end with their label's prefix: the first token is one of the label's own."""
+    recite: bool = False
+    """Ask for the label at the start and for what follows it: a long answer in which a piece that is missing,
+    or there twice, shows."""
     salted: bool = False
     """Each tenant is sent with a cache salt of its own."""
     features: tuple[Feature, ...] = Field(default=(Feature.PLAIN,), min_length=1)

@@ -280,6 +280,7 @@ class Planner:
                 replace(
                     reader,
                     manner=USUAL if manner == USUAL else manner,
+                    asked=Position.START if step.recite else reader.asked,
                     max_tokens=self._output_of(step),
                     expected=step.expect,
                 )
@@ -303,6 +304,7 @@ class Planner:
             manner = self._manner(step).model_copy(
                 update={
                     "begun": first.manner.begun,
+                    "recite": first.manner.recite,
                     "salted": first.manner.salted or step.salted,
                     "sent_as": _neighbour(first.tenant) if other else first.manner.sent_as,
                 }
@@ -337,6 +339,7 @@ class Planner:
     def _manner(self, step: Read) -> Manner:
         return Manner(
             begun=step.begun,
+            recite=step.recite,
             salted=step.salted,
             full_output=step.full_output,
             crowded=step.at_once is not None and step.at_once > 1,

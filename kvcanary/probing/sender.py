@@ -15,6 +15,7 @@ from kvcanary.canary.recognise import Recogniser
 from kvcanary.canary.tenants import Cast
 from kvcanary.detect.look import look_of
 from kvcanary.detect.reading import Reading, read_answer
+from kvcanary.detect.recital import recital_of
 from kvcanary.engines import openai
 from kvcanary.probing.answer import FinishReason
 from kvcanary.probing.client import Client
@@ -47,6 +48,8 @@ TOKENS_A_WORD = 1.5
 COUNTED_MORE = 1.01
 """How far above the prediction a gateway may count a prompt."""
 
+CHARACTERS_A_TOKEN = 8
+"""More than the words of our text have."""
 MAX_STRAYS = 32
 """Ids of other responses that are kept of one answer."""
 
@@ -108,6 +111,7 @@ class Sender:
         decoy: tuple[int, int] | None = None,
         *,
         begun: bool = False,
+        recite: bool = False,
     ) -> CanaryPrompt:
         """The text of request ``number``; ``decoy``: number and tenant of the identity to plant in it."""
         bearer = self.cast.tenants[tenant]
@@ -116,7 +120,7 @@ class Sender:
         chapter = self._chapters[tenant]
         planted = decoy and (decoy[0], self.cast.tenants[decoy[1]])
         return CanaryPrompt(
-            self.writer, number, bearer, shape, asked, chapter, planted or None, begun
+            self.writer, number, bearer, shape, asked, chapter, planted or None, begun, recite
         )
 
     def restore(self, record: RunRecord) -> None:
@@ -255,7 +259,9 @@ class Sender:
     def _judged(self, letter: Letter, reply: Reply, client: Client) -> Exchange:
         prompt = letter.prompt
         with Unseen():
-            look = look_of((reply.content or reply.reasoning).reveal(), prompt)
+            said = (reply.content or reply.reasoning).reveal()
+            look = look_of(said, prompt)
+            recital = recital_of(said, _passage(letter)) if prompt.recite else None
             reading = read_answer(
                 joined(reply.texts),
                 prompt,
@@ -312,7 +318,13 @@ class Sender:
             foreign=reading.foreign,
             nulls=reading.nulls,
             look=look,
+            recital=recital,
         )
+
+
+def _passage(letter: Letter) -> str:
+    """What a recital can say within its budget."""
+    return letter.prompt.passage(CHARACTERS_A_TOKEN * letter.max_tokens)
 
 
 def _plain(group: str) -> str:

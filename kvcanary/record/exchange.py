@@ -7,6 +7,7 @@ from kvcanary.record.base import Recorded
 from kvcanary.record.look import Look
 from kvcanary.record.manner import USUAL, Manner
 from kvcanary.record.meeting import Pair
+from kvcanary.record.recital import Recital
 
 
 class Purpose(StrEnum):
@@ -179,6 +180,8 @@ class Exchange(Recorded):
     foreign: tuple[ForeignText, ...] = ()
     nulls: Nulls = Nulls()
     look: Look = Look()
+    recital: Recital | None = None
+    """How it copies what follows the label; None: that was not asked for, or hardly any of it is there."""
 
     @property
     def length_tokens(self) -> int:

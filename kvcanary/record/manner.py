@@ -52,6 +52,8 @@ class Manner(Recorded):
 
     begun: bool = False
     """The prompt ends with the label's prefix, so that the very first token is one of the label's own."""
+    recite: bool = False
+    """What follows the label is asked for, too: a long answer of which every word is known."""
     sent_as: int | None = None
     """The tenant that it is sent as, where that is not the one whose text it is."""
     salted: bool = False

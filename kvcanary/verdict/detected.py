@@ -10,6 +10,7 @@ from kvcanary.detect import (
     cached,
     capacity,
     clipped,
+    continuity,
     drift,
     expectation,
     first_token,
@@ -60,6 +61,7 @@ def detected(record: RunRecord, known: Sequence[advisories.Advisory]) -> tuple[F
     found += spoilt.findings(exchanges)
     found += soak.findings(exchanges)
     found += output.findings(exchanges, facts.context_tokens if facts else None)
+    found += continuity.findings(exchanges)
     found += clipped.findings(exchanges)
     found += pool_return.findings(facts, record.facts_after)
     if not record.info.replays:  # whose text may be in a cache already

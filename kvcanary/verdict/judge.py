@@ -48,6 +48,7 @@ CLAIM_OF_RULE = {
     "availability": ClaimName.REFUSAL,
     "identity": ClaimName.OWNERSHIP,
     "output": ClaimName.OWNERSHIP,
+    "continuity": ClaimName.OWNERSHIP,
     "replay": ClaimName.OWNERSHIP,
     "soak": ClaimName.OWNERSHIP,
 }

@@ -28,7 +28,7 @@ FAULTY = (
     ("matrix", "output-clipped", {"output/clipped"}),
     ("replay", "whole-prompt-cached", {"replay/labels-lost"}),
     ("tenants", "cache-ignores-salt", {"isolation/cache-shared-unasked"}),
-    ("saturation", "resume-empty", {"isolation/foreign-text"}),
+    ("saturation", "resume-repeats", {"continuity/broken", "continuity/broken-undecided"}),
     ("backlog", "refused-time-out", {"isolation/foreign-text", "ownership/labels-lost"}),
 )
 
