@@ -27,7 +27,7 @@ def findings(exchanges: Sequence[Exchange], limit_tokens: int | None) -> tuple[F
             (e.planned_tokens or 0) > limit_tokens for e in members
         )
         # a stream that ends before any text may be a proxy's doing: too long a silence
-        sure = [e for e in members if e.reason != "cut_before_text"]
+        sure = [e for e in members if e.reason != "cut_before_text" and not e.hurried]
         found.append(
             Finding(
                 rule="availability/not-served",
@@ -42,6 +42,8 @@ def findings(exchanges: Sequence[Exchange], limit_tokens: int | None) -> tuple[F
                 remedy="A prompt that is too long has to be refused at once with a 400 that names the limit: one "
                 "role refuses while the other waits."
                 if beyond
+                else "A deadline of kvcanary's own passed too early: give more time (--deadline)."
+                if all(e.hurried for e in members)
                 else "See the engine's log at these times.",
                 exchanges=tuple(e.number for e in members),
             )

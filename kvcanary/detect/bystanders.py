@@ -25,7 +25,11 @@ def findings(exchanges: Sequence[Exchange]) -> tuple[Finding, ...]:
 
 
 def _stopped(bystanders: Sequence[Exchange]) -> tuple[Finding, ...]:
-    sure = [e for e in bystanders if e.outcome in STOPPED and e.reason != "cut_before_text"]
+    sure = [
+        e
+        for e in bystanders
+        if e.outcome in STOPPED and e.reason != "cut_before_text" and not e.hurried
+    ]
     stopped = [
         e
         for e in bystanders

@@ -2,9 +2,10 @@
 
 Prefill is at best linear in the prompt's length, so a prompt longer than the control's cannot get its
 first token in a small part of the control's time. Only judged where the control took long enough for
-the clock to matter, and only when the whole stratum is early. What came from a prefix cache needs no
-prefill (a replay word for word is meant to hit it): prompts are compared by what was not cached, and
-those that were cached by half or more are not compared at all.
+the clock to matter, and only when the whole stratum is early and no answer of it kept its label: whoever
+knows what stands in a prompt has read it, and the machine may only have been busy when the control was
+sent. What came from a prefix cache needs no prefill (a replay word for word is meant to hit it): prompts
+are compared by what was not cached, and those that were cached by half or more are not compared at all.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +37,7 @@ def findings(exchanges: Sequence[Exchange]) -> tuple[Finding, ...]:
     for group in sorted({e.group for e in readers}):
         timed = _timed(e for e in readers if e.group == group)
         long = [(e, s) for e, s in timed if uncached(e) >= LEAST_LENGTH_RATIO * shortest]
-        if len(long) < 2 or any(s / uncached(e) >= EARLY * pace for e, s in long):
+        if len(long) < 2 or any(e.kept or s / uncached(e) >= EARLY * pace for e, s in long):
             continue
         found.append(
             Finding(

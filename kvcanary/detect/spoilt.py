@@ -45,7 +45,7 @@ def _went_on(spoilt: Sequence[Exchange], exchanges: Sequence[Exchange]) -> tuple
 
 
 def _hung(spoilt: Sequence[Exchange]) -> tuple[Finding, ...]:
-    hung = [e for e in spoilt if e.outcome == "hung"]
+    hung = [e for e in spoilt if e.outcome == "hung" and not e.hurried]
     if not hung:
         return ()
     return (

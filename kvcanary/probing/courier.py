@@ -9,7 +9,7 @@ from kvcanary.detect import foreign, ownership
 from kvcanary.probing.backoff import Backoff
 from kvcanary.probing.buying import NO_LIMIT, Budget, at_most
 from kvcanary.probing.client import Client
-from kvcanary.probing.deadlines import deadline_seconds
+from kvcanary.probing.deadlines import deadline_seconds, due_seconds
 from kvcanary.probing.planned import Plan, Planned
 from kvcanary.probing.sender import Letter, Sender
 from kvcanary.probing.sizing import Calibration, TooShort
@@ -69,6 +69,8 @@ class Courier:
         """At most so many tokens for each request of the plan that is not over."""
         self.queued: tuple[int, ...] = ()
         """Lengths of the prompts that may be computed at the same time as the next ones."""
+        self.queued_output = 0
+        """Tokens of answers that may have to end before the next ones have room."""
         self.enough = asyncio.Event()
         """Set when the run has to end: what is in flight is let go of, and nothing more is begun."""
         self._why = ""
@@ -145,6 +147,7 @@ class Courier:
             await self.room()
         if self.enough.is_set():
             return None
+        work = (planned.tokens, *self.queued), planned.max_tokens + self.queued_output
         letter = Letter(
             self.sender.prompt(
                 text.number,
@@ -164,15 +167,11 @@ class Courier:
             planned.expected,
             planned.number,
             planned.manner,
+            due_seconds(self.calibration, *work),
         )
         exchange = await self.sender.send(
             letter,
-            deadline_seconds(
-                self.calibration,
-                (planned.tokens, *self.queued),
-                planned.max_tokens,
-                self.limits.deadline_seconds,
-            ),
+            deadline_seconds(self.calibration, *work, self.limits.deadline_seconds),
             client=client,
             on_first_token=on_first_token,
             release=release or self.enough,

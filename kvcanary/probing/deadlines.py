@@ -15,16 +15,27 @@ SLOWEST_OUTPUT_SECONDS = 0.1
 def deadline_seconds(
     calibration: Calibration, queued: Iterable[int], max_tokens: int, most_seconds: float
 ) -> float:
-    """Seconds for a request with ``max_tokens`` of output; never more than ``most_seconds``.
+    """Seconds for a request; never more than ``most_seconds``.
 
-    ``queued``: lengths of the prompts that may be computed before its first token comes, its own among them.
-    Where no first token was timed, prompts longer than what calibration sent have ``most_seconds``.
+    ``queued``, ``max_tokens``: as in `due_seconds`. Where no first token was timed, prompts longer than what
+    calibration sent have ``most_seconds``.
     """
     lengths = tuple(queued)
-    fit = calibration.first_token
-    if fit is None:
+    due = due_seconds(calibration, lengths, max_tokens)
+    if due is None:
         short = sum(lengths) <= calibration.fitted_tokens
         return min(most_seconds, LEAST_SECONDS) if short else most_seconds
+    return min(most_seconds, LEAST_SECONDS + due)
+
+
+def due_seconds(calibration: Calibration, queued: Iterable[int], max_tokens: int) -> float | None:
+    """Seconds within which a request has to be over, as calibration has it; None: no first token was timed.
+
+    ``queued``: lengths of the prompts that may be computed before its first token comes, its own among them.
+    ``max_tokens``: of its answer, and of all answers that may have to end before it has room.
+    """
+    fit = calibration.first_token
+    if fit is None:
+        return None
     pace = calibration.output_token_seconds or SLOWEST_OUTPUT_SECONDS
-    figured = sum(map(fit.most_seconds, lengths)) + pace * max_tokens
-    return min(most_seconds, LEAST_SECONDS + PATIENCE * figured)
+    return PATIENCE * (sum(map(fit.most_seconds, queued)) + pace * max_tokens)

@@ -84,6 +84,7 @@ class Reason(StrEnum):
     NOT_A_URL = "not_a_url"  # of a metadata document, where a server named the URL
     # hung
     DEADLINE = "deadline"
+    STILL_ANSWERING = "still_answering"  # text was coming in when the deadline passed
     # aborted
     RELEASED = "released"
 
@@ -123,6 +124,8 @@ class Seen:
     ending: Ending = Ending.NO_RESPONSE
     transport_reason: Reason = Reason.UNREACHABLE
     has_slot: bool = False
+    answering: bool = False
+    """Whether text was coming in until the end."""
     body_begun: bool = False
 
 
@@ -218,7 +221,8 @@ def _by_ending(seen: Seen) -> Judgement | None:
                 return Judgement(Outcome.NOT_REACHED, Reason.NO_SLOT)
             if not seen.body_begun:
                 return Judgement(Outcome.NOT_REACHED, Reason.CONNECT_TIMEOUT)
-            return Judgement(Outcome.HUNG, Reason.DEADLINE)
+            reason = Reason.STILL_ANSWERING if seen.answering else Reason.DEADLINE
+            return Judgement(Outcome.HUNG, reason)
         case Ending.NO_RESPONSE:
             garbled = seen.transport_reason is Reason.NOT_HTTP
             outcome = Outcome.ERRORED if garbled else Outcome.NOT_REACHED

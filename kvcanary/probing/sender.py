@@ -72,6 +72,8 @@ class Letter:
     number: int | None = None
     """Of the request, where its text was made for an earlier one."""
     manner: Manner = USUAL
+    due_seconds: float | None = None
+    """Within which it has to be over, as calibration has it."""
 
 
 @dataclass
@@ -292,6 +294,7 @@ class Sender:
             asked=prompt.asked,
             max_tokens=letter.max_tokens,
             drop_at=letter.drop_at,
+            due_seconds=letter.due_seconds,
             expected=letter.expected,
             started_at=reply.started_at,
             outcome=reply.outcome.value,

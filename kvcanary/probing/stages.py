@@ -51,12 +51,13 @@ class Stages:
         """In their order; neighbours that belong together at the same time."""
         for batch in batches(stages):
             self._courier.queued = tuple(t for stage in batch for t in _at_once(stage))
+            self._courier.queued_output = sum(map(_output_at_once, batch))
             for stage in batch:
                 tokens = sum(e.tokens for e in stage.exchanges)
                 self._courier.sender.listener.phase(stage.group, len(stage.exchanges), tokens)
             async with self._accounts.window(batch[0].group):
                 await self._send_batch(batch)
-            self._courier.queued = ()
+            self._courier.queued, self._courier.queued_output = (), 0
             self._courier.raise_if_enough()
 
     async def _send_batch(self, batch: Sequence[Stage]) -> None:
@@ -220,6 +221,13 @@ def _at_once(stage: Stage) -> tuple[int, ...]:
     lengths = sorted((e.tokens for e in stage.exchanges), reverse=True)
     beside = sum(e.purpose is Purpose.BYSTANDER for e in stage.exchanges)
     return tuple(lengths[: stage.in_flight + beside])
+
+
+def _output_at_once(stage: Stage) -> int:
+    """Tokens of answers that requests of a crowd may have to wait for: a pool that is full on purpose may hold
+    one at a time. Others have room."""
+    longest = sorted((e.max_tokens for e in stage.exchanges), reverse=True)
+    return sum(longest[: stage.in_flight]) if stage.crowd else 0
 
 
 def batches(stages: Sequence[Stage]) -> tuple[tuple[Stage, ...], ...]:

@@ -151,6 +151,8 @@ class Exchange(Recorded):
     drop_at: float | str | None = None
     """When it was to be let go of: at this part of the first-token time expected of it, or at its
     ``first token``. When it was: ``total_seconds``."""
+    due_seconds: float | None = None
+    """Within which it had to be over, as calibration has it; None: not known."""
     expected: Expectation = Expectation.EITHER
     """What its probe expects to become of it."""
     text_of: int | None = None
@@ -202,6 +204,15 @@ class Exchange(Recorded):
     def answered(self) -> bool:
         """A whole answer came."""
         return self.outcome == "answered"
+
+    @property
+    def hurried(self) -> bool:
+        """It was given up while it was being answered, or sooner than it could be expected to end: a
+        deadline of our own passed, and that says nothing of the deployment."""
+        if self.outcome != "hung":
+            return False
+        short = self.due_seconds is not None and self.total_seconds < self.due_seconds
+        return short or self.reason == "still_answering"
 
     @property
     def text(self) -> int:

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from kvcanary.detect import accounting, availability, first_token, refusal
-from kvcanary.record.exchange import Exchange, Purpose
+from kvcanary.canary.prompt import Position
+from kvcanary.detect import accounting, availability, bystanders, first_token, refusal
+from kvcanary.record.exchange import Exchange, Purpose, Recall
 from kvcanary.verdict.findings import Severity
 from tests.builders import exchange, facts, readers, sound, worker
 
@@ -80,40 +81,62 @@ CONTROL = timed(20, 10.0, group="control", purpose=Purpose.CONTROL)
 
 
 def test_a_whole_stratum_before_its_prompts_can_have_been_read() -> None:
-    (found,) = first_token.findings([*CONTROL, *timed(1, 1.0, tokens=12_000)])
+    (found,) = first_token.findings([*CONTROL, *timed(1, 1.0, tokens=12_000, lost=tuple(Position))])
     assert (found.rule, found.severity) == ("first-token/too-early", Severity.ACCOUNTING)
     assert "pace makes it 12.00 s" in found.evidence[0]
 
 
 def test_one_honest_first_token_acquits_the_stratum() -> None:
-    early = timed(1, 1.0, tokens=12_000)
+    early = timed(1, 1.0, tokens=12_000, lost=tuple(Position))
     late = early[0].model_copy(update={"first_token_seconds": 9.0})
     assert first_token.findings([*CONTROL, late, *early[1:]]) == ()
     assert first_token.findings([*CONTROL, early[0]]) == (), "one is not enough"
+
+
+def test_an_answer_that_kept_its_label_has_read_its_prompt() -> None:
+    """However slow the control was: a machine may have been busy for as long as it took, and not since."""
+    early = timed(1, 1.0, tokens=12_000, lost=tuple(Position))
+    kept = early[0].model_copy(update={"recall": Recall.KEPT})
+    assert first_token.findings([*CONTROL, kept, *early[1:]]) == ()
 
 
 def test_a_control_that_had_to_wait_sets_no_pace() -> None:
     """Waiting is no prefill: the quickest control tells how long that takes at least."""
     quick, *waited = CONTROL
     quick = quick.model_copy(update={"first_token_seconds": 1.0})
-    assert first_token.findings([quick, *waited, *timed(1, 1.0, tokens=12_000)]) == ()
+    assert (
+        first_token.findings([quick, *waited, *timed(1, 1.0, tokens=12_000, lost=tuple(Position))])
+        == ()
+    )
 
 
 def test_cached_prompts_are_not_early() -> None:
     """A replay word for word hits the prefix cache."""
     assert (
-        first_token.findings([*CONTROL, *timed(1, 0.2, tokens=12_000, cached_tokens=11_900)]) == ()
+        first_token.findings(
+            [*CONTROL, *timed(1, 0.2, tokens=12_000, lost=tuple(Position), cached_tokens=11_900)]
+        )
+        == ()
     )
     cached = timed(20, 0.6, group="control", purpose=Purpose.CONTROL, cached_tokens=9_900)
-    assert first_token.findings([*cached, *timed(1, 8.0, tokens=12_000)]) == ()
+    assert (
+        first_token.findings([*cached, *timed(1, 8.0, tokens=12_000, lost=tuple(Position))]) == ()
+    )
 
 
 def test_short_prompts_and_quick_controls_are_not_judged() -> None:
-    assert first_token.findings([*CONTROL, *timed(1, 0.1, tokens=5_000)]) == ()
+    assert (
+        first_token.findings([*CONTROL, *timed(1, 0.1, tokens=5_000, lost=tuple(Position))]) == ()
+    )
     quick = timed(20, 0.4, group="control", purpose=Purpose.CONTROL)
     assert first_token.findings([*quick, *timed(1, 0.001, tokens=12_000)]) == ()
     assert first_token.findings(timed(1, 0.001)) == (), "no control"
-    assert first_token.findings([*CONTROL, *timed(1, 1.0, purpose=Purpose.BYSTANDER)]) == ()
+    assert (
+        first_token.findings(
+            [*CONTROL, *timed(1, 1.0, lost=tuple(Position), purpose=Purpose.BYSTANDER)]
+        )
+        == ()
+    )
 
 
 # availability
@@ -132,6 +155,23 @@ def test_two_failures_in_a_group_are_a_finding_one_is_a_warning(outcome: str) ->
 @pytest.mark.parametrize("outcome", ["answered", "refused", "aborted", "not_reached"])
 def test_proxies_refusals_and_our_own_aborts_are_not_the_engine_s(outcome: str) -> None:
     assert availability.findings(readers(1, outcome=outcome), None) == ()
+
+
+@pytest.mark.parametrize(
+    "fields", [{"total_seconds": 30.0, "due_seconds": 40.0}, {"reason": "still_answering"}]
+)
+def test_a_deadline_of_our_own_that_was_too_short_accuses_nobody(fields: dict[str, Any]) -> None:
+    """A slow machine, or ``--deadline``: it might have come."""
+    hurried = [exchange(n, outcome="hung", **fields) for n in range(5)]
+    (found,) = availability.findings(hurried, None)
+    assert found.severity is Severity.DEGRADED
+    assert "--deadline" in found.remedy
+    beside = [e.model_copy(update={"purpose": Purpose.BYSTANDER}) for e in hurried]
+    (found,) = bystanders.findings(beside)
+    assert found.severity is Severity.DEGRADED
+    due = [exchange(n, outcome="hung", total_seconds=41.0, due_seconds=40.0) for n in range(2)]
+    (found,) = availability.findings([*hurried, *due], None)
+    assert found.severity is Severity.AVAILABILITY
 
 
 def test_hanging_over_the_limit_gets_its_own_advice() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -531,6 +532,51 @@ def test_a_server_that_keeps_the_connection_after_the_end_does_not_hold_up_the_r
         await call.disconnected()
 
     assert fate(ask(handler)) == (Outcome.ANSWERED, Reason.COMPLETE)
+
+
+# deadlines
+
+
+def test_time_in_which_this_process_was_held_up_is_not_the_server_s() -> None:
+    """The answer was there all along, and nobody looked for three times as long as the deadline."""
+
+    async def handler(call: Call) -> None:
+        await call.start_stream()
+        await call.say(sse(delta("Orchard")))
+        await call.say(sse(delta("", "stop"), "[DONE]"))
+        call.hang_up()
+
+    async def exchange() -> Reply:
+        async with (
+            rogue_server(handler) as server,
+            Client(Endpoint(server.base_url, "tiny")) as client,
+        ):
+            return await client.send(
+                REQUEST,
+                deadline_seconds=IMPATIENT,
+                on_first_token=lambda: time.sleep(3 * IMPATIENT),
+            )
+
+    assert fate(run(exchange())) == (Outcome.ANSWERED, Reason.COMPLETE)
+
+
+def test_an_answer_that_is_coming_in_does_not_hang_like_one_that_fell_silent() -> None:
+    async def dribbling(call: Call) -> None:
+        await call.start_stream()
+        while True:
+            await call.say(sse(delta("la ")))
+            await asyncio.sleep(IMPATIENT / 30)
+
+    async def silent(call: Call) -> None:
+        await call.start_stream()
+        await call.say(sse(delta("la ")))
+        await call.disconnected()
+
+    assert fate(ask(dribbling, deadline_seconds=2 * IMPATIENT)) == (
+        Outcome.HUNG,
+        Reason.STILL_ANSWERING,
+    )
+    assert fate(ask(silent, deadline_seconds=2 * IMPATIENT)) == (Outcome.HUNG, Reason.DEADLINE)
 
 
 # bounds

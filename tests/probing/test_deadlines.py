@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcanary.probing.deadlines import LEAST_SECONDS, deadline_seconds
+from kvcanary.probing.deadlines import LEAST_SECONDS, deadline_seconds, due_seconds
 from kvcanary.probing.sizing import Calibration, FirstToken
 
 MOST = 900.0
@@ -66,6 +66,16 @@ def test_more_in_the_queue_never_has_less_time(some: list[int], more: list[int])
     calibration = measured(1e-5)
     less = deadline_seconds(calibration, some, 160, MOST)
     assert deadline_seconds(calibration, [*some, *more], 160, MOST) >= less
+
+
+@given(lengths, st.integers(1, 8_192))
+def test_what_has_its_time_by_the_fit_has_it_before_its_deadline(
+    queued: list[int], output: int
+) -> None:
+    due = due_seconds(measured(1e-5), queued, output)
+    assert due is not None
+    assert due < deadline_seconds(measured(1e-5), queued, output, 1e9)
+    assert due_seconds(UNTIMED, queued, output) is None
 
 
 def test_what_is_long_and_untimed_has_all_there_is() -> None:

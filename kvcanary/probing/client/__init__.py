@@ -19,6 +19,7 @@ from kvcanary.errors import UsageError
 from kvcanary.probing.client.body import ReadLimits
 from kvcanary.probing.client.document import Document, JsonReply, TextReply, fetch
 from kvcanary.probing.client.exchange import Exchange
+from kvcanary.probing.client.own_time import own_time
 from kvcanary.probing.client.transport import (
     CONNECT_SECONDS,
     EndpointAuth,
@@ -82,7 +83,8 @@ class Client:
         """Send `request` and read the response to its end.
 
         Args:
-            deadline_seconds: over everything: waiting for a slot, connecting, sending, reading.
+            deadline_seconds: over everything: waiting for a slot, connecting, sending, reading. Time in
+                which this process was held up does not count.
             on_first_token: called once, when the first event with text was read (never without
                 a stream).
             release: when set, the exchange is dropped, and its outcome is "aborted" unless it
@@ -95,7 +97,7 @@ class Client:
         with Unseen():
             try:
                 async with (
-                    asyncio.timeout(deadline_seconds) as deadline,
+                    own_time(deadline_seconds) as deadline,
                     _released_by(release) as held,
                     self._slots,
                 ):

@@ -14,6 +14,9 @@ from kvcanary.probing.endpoint import Body, Endpoint, Piece, Request, body_of
 from kvcanary.probing.outcome import BodyKind, Ending, Reply, Seen, judge
 from kvcanary.probing.server_text import ServerText
 
+SILENT_PART = 0.25
+"""Part of an exchange's time: no text for so long at its end, and it was not being answered any more."""
+
 
 class Exchange:
     """One request on its way: what was seen, and when."""
@@ -36,6 +39,7 @@ class Exchange:
         self.start()
         self._sent_at: float | None = None
         self._first_token_at: float | None = None
+        self._last_text_at: float | None = None
         self._ended_at: float | None = None
 
     def start(self) -> None:
@@ -47,6 +51,9 @@ class Exchange:
         """The exchange is over; the first end counts."""
         self.seen.ending = ending
         self._mark_end()
+        silent = _between(self._last_text_at, self._ended_at)
+        total = _between(self._began_at, self._ended_at) or 0.0
+        self.seen.answering = silent is not None and silent < SILENT_PART * total
 
     async def run(self, http: httpx.AsyncClient, auth: httpx.Auth, connect_seconds: float) -> None:
         """Send, read, and note what is seen."""
@@ -109,8 +116,11 @@ class Exchange:
         self._sent_at = time.monotonic()
 
     def _note_text(self) -> None:
-        if self._first_token_at is None and self.seen.kind is BodyKind.SSE:
-            self._first_token_at = time.monotonic()
+        if self.seen.kind is not BodyKind.SSE:
+            return
+        self._last_text_at = time.monotonic()
+        if self._first_token_at is None:
+            self._first_token_at = self._last_text_at
             if self._on_first_token is not None:
                 self._on_first_token()
 
