@@ -28,6 +28,7 @@ COMMANDS = {
     "explain": "What a finding, a claim, a probe or an exit code means, and what to do.",
     "report": "Show a recorded run again, in any format.",
     "completion": "Lets bash, zsh or fish complete commands, options and names.",
+    "metrics": "A Grafana dashboard and Prometheus alerts for the metrics of runs.",
 }
 
 
