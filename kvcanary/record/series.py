@@ -24,6 +24,8 @@ class Series(Recorded):
     source: str
     """Where it was read."""
     pool_tokens: int | None = None
+    began_at: float | None = None
+    """When the sampling began, Unix time."""
     at_seconds: tuple[float, ...] = Field(default=(), max_length=MAX_STEPS)
     """When the last reading of each step was made, since the sampling began."""
     used_tokens: Column = ()

@@ -6,6 +6,7 @@ only. The sampler has connections of its own: a probe never waits for them.
 
 import asyncio
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -76,10 +77,11 @@ class Sampler:
         self._elsewhere: tuple[Series, ...] = ()
         self._tasks: list[asyncio.Task[None]] = []
         self._began = 0.0
+        self._began_at = 0.0
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._began = loop.time()
+        self._began, self._began_at = loop.time(), time.time()
         for number, worker in enumerate(self._workers):
             offset = self._interval * number / len(self._workers)
             self._tasks.append(loop.create_task(self._watch(worker, offset)))
@@ -139,7 +141,10 @@ class Sampler:
         )
         elsewhere = {series.worker.partition(".")[0] for series in self._elsewhere}
         told = (series for series in own if series.worker not in elsewhere)
-        return (*told, *self._elsewhere)
+        return tuple(
+            series.model_copy(update={"began_at": self._began_at})
+            for series in (*told, *self._elsewhere)
+        )
 
 
 def _series(name: str, tracks: Mapping[int | None, Track], unanswered: int) -> Sequence[Series]:

@@ -1,0 +1,233 @@
+"""What a picture is made of: marks at their places, the words around them, and the same as a table.
+
+All values are plain and final: the template writes them down and computes nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from kvcanary.report.html.axis import Tick
+
+MAX_ROWS = 40
+"""Rows of a table that stands for a picture."""
+LARGEST = 2.2
+"""How many times as wide as for one request a mark may be."""
+NEAR = 5.0
+"""Percent of the width that the letter of a guide takes on a phone: nearer ones share a place."""
+
+
+class Tone(StrEnum):
+    """What a mark says. Each has a colour and a shape of its own."""
+
+    LEAK = "leak"
+    LOST = "lost"
+    KEPT = "kept"
+    REFUSED = "refused"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A shape at (``x``, ``y``) percent from the left and the top; its area grows with ``scale`` squared."""
+
+    x: float
+    tone: Tone
+    title: str
+    y: float = 50.0
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """From ``x`` on, ``width`` percent wide."""
+
+    x: float
+    width: float
+    tone: Tone
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A pointer with a few letters beneath: the number of a finding."""
+
+    x: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """An area as a path, in a box of 1,000 by 100 that is stretched over its lane; and its upper edge."""
+
+    area: str
+    edge: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One row of a picture: its name, what stands at its end, and its marks. ``height`` is in pixels."""
+
+    name: str
+    note: str = ""
+    height: int = 22
+    bars: tuple[Bar, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    flags: tuple[Flag, ...] = ()
+    curve: Curve | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """A line through all lanes, with a letter above it and its meaning below; ``x`` is None beyond the picture."""
+
+    letter: str
+    x: float | None
+    text: str
+    strong: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """The letters of the guides that share a place."""
+
+    x: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A stretch of the axis, hatched through all lanes."""
+
+    x: float
+    width: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Rows above one another that share an axis."""
+
+    kind: ClassVar[str] = "lanes"
+    lanes: tuple[Lane, ...]
+    ticks: tuple[Tick, ...]
+    axis: str
+    guides: tuple[Guide, ...] = ()
+    band: Band | None = None
+    legend: tuple[tuple[Tone, str], ...] = ()
+
+    @property
+    def scale(count: int) -> float:
+    """How many times as wide as for one request a mark for so many is."""
+    return round(min(LARGEST, (1 + (count - 1) / 4) ** 0.5), 2)
+
+
+def badges(self) -> tuple[Badge, ...]:
+        """The letters above the lines."""
+        return badges(self.guides)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """From one point to another, in percent from the left and the top."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Marks on two axes."""
+
+    kind: ClassVar[str] = "scatter"
+    marks: tuple[Mark, ...]
+    across: tuple[Tick, ...]
+    up: tuple[Tick, ...]
+    axis: str
+    line: Line | None = None
+    legend: tuple[tuple[Tone, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """``level``: from 0 (nothing) to 4 (the most)."""
+
+    text: str
+    level: int = 0
+    tone: Tone = Tone.LEAK
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Rows against columns. It is a table already, and needs no other."""
+
+    kind: ClassVar[str] = "matrix"
+    corner: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The picture in figures; the first cell of a row is its name."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    more: int = 0
+    """Rows that were left out."""
+
+    @classmethod
+    def of(cls, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
+        """No more than ``MAX_ROWS`` of the rows."""
+        every = [tuple(row) for row in rows]
+        return cls(tuple(columns), tuple(every[:MAX_ROWS]), max(0, len(every) - MAX_ROWS))
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A picture with what it shows (``caption``), what is left out of it (``notes``) and its figures."""
+
+    id: str
+    title: str
+    caption: str
+    drawing: Lanes | Scatter | Matrix
+    table: Table | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A picture that the record has no data for."""
+
+    id: str
+    title: str
+    why: str
+
+
+def scale(count: int) -> float:
+    """How many times as wide as for one request a mark for so many is."""
+    return round(min(LARGEST, (1 + (count - 1) / 4) ** 0.5), 2)
+
+
+def badges(guides: Sequence[Guide]) -> tuple[Badge, ...]:
+    """The letters of the guides, those at about one place together."""
+    placed = sorted((guide.x, guide.letter) for guide in guides if guide.x is not None)
+    groups: list[list[tuple[float, str]]] = []
+    for x, letter in placed:
+        if groups and x - groups[-1][0][0] < NEAR:
+            groups[-1].append((x, letter))
+        else:
+            groups.append([(x, letter)])
+    return tuple(
+        Badge(round(sum(x for x, _ in group) / len(group), 2), " ".join(sorted(l for _, l in group)))
+        for group in groups
+    )
+
+
+def more(count: int, what: str) -> tuple[str, ...]:
+    """The note that so many were left out; nothing where none was."""
+    return (f"{count:,} more {what} are not drawn.",) if count > 0 else ()

@@ -1,0 +1,38 @@
+"""Figures in words, as the report writes them."""
+
+from collections.abc import Iterable
+
+_MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
+
+
+def tokens(value: float) -> str:
+    """``0``, ``250k``, ``1.25M``."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def seconds(value: float) -> str:
+    """``0.5 s``, ``2 min``, ``1.5 h``, ``3 d``."""
+    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if value >= 2 * size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g} s"
+
+
+def number(value: int | None) -> str:
+    """``681,280``, or ``unknown``."""
+    return "unknown" if value is None else f"{value:,}"
+
+
+def span(values: Iterable[int]) -> str:
+    """``681,280``, or ``4,096 to 681,280``."""
+    every = list(values)
+    low, high = min(every), max(every)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def counted(count: int, what: str) -> str:
+    """``1 request``, ``2 requests``."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
