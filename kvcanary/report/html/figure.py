@@ -118,12 +118,7 @@ class Lanes:
     legend: tuple[tuple[Tone, str], ...] = ()
 
     @property
-    def scale(count: int) -> float:
-    """How many times as wide as for one request a mark for so many is."""
-    return round(min(LARGEST, (1 + (count - 1) / 4) ** 0.5), 2)
-
-
-def badges(self) -> tuple[Badge, ...]:
+    def badges(self) -> tuple[Badge, ...]:
         """The letters above the lines."""
         return badges(self.guides)
 
@@ -223,7 +218,9 @@ def badges(guides: Sequence[Guide]) -> tuple[Badge, ...]:
         else:
             groups.append([(x, letter)])
     return tuple(
-        Badge(round(sum(x for x, _ in group) / len(group), 2), " ".join(sorted(l for _, l in group)))
+        Badge(
+            round(sum(x for x, _ in group) / len(group), 2), " ".join(sorted(l for _, l in group))
+        )
         for group in groups
     )
 

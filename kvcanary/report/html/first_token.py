@@ -5,9 +5,9 @@ from collections import defaultdict
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.run import RunRecord
 from kvcanary.report.html.axis import Axis
-from kvcanary.report.html.words import counted, seconds, span, tokens
 from kvcanary.report.html.fate import LEGEND, MEANING, fate, leaking
 from kvcanary.report.html.figure import Figure, Line, Mark, Missing, Scatter, Table, Tone, scale
+from kvcanary.report.html.words import counted, seconds, span, tokens
 
 ID, TITLE = "first-token", "First-token time against length"
 ACROSS, UP = 100, 50

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.run import RunRecord
 from kvcanary.report.html.axis import Axis
-from kvcanary.report.html.words import counted, span, tokens
 from kvcanary.report.html.fate import MEANING, fate, leaking
 from kvcanary.report.html.figure import (
     Band,
@@ -21,6 +20,7 @@ from kvcanary.report.html.figure import (
     more,
     scale,
 )
+from kvcanary.report.html.words import counted, span, tokens
 
 ID, TITLE = "lengths", "Outcome against length"
 COLUMNS = 150

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from kvcanary.record.exchange import Exchange, ForeignText
 from kvcanary.record.run import RunRecord
 from kvcanary.report.html.axis import Axis
-from kvcanary.report.html.words import counted, tokens
 from kvcanary.report.html.fate import leaking
 from kvcanary.report.html.figure import (
     Bar,
@@ -20,6 +19,7 @@ from kvcanary.report.html.figure import (
     more,
     scale,
 )
+from kvcanary.report.html.words import counted, tokens
 
 ID, TITLE = "places", "Where leaked pages lay"
 MOST = 12
@@ -54,8 +54,8 @@ def draw(record: RunRecord) -> Figure | Missing:
     return Figure(
         ID,
         TITLE,
-        "Each bar is the prompt of a victim, from its first token to its last; each mark is a place whose text came "
-        "out in another request's answer. Places are counted in the victim's tokens, to about a chapter.",
+        "Each bar is the prompt of a victim, from its first token to its last; each mark is a place whose text "
+        "came out in another request's answer. Places are counted in the victim's tokens, to about a chapter.",
         Lanes(
             tuple(_lane(owners[n], [at for at, _, _ in seen[n]], axis) for n in shown),
             axis.ticks(tokens),

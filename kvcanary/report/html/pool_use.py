@@ -8,7 +8,6 @@ from kvcanary.record.exchange import Exchange
 from kvcanary.record.run import RunRecord
 from kvcanary.record.series import Series
 from kvcanary.report.html.axis import Axis
-from kvcanary.report.html.words import counted, number, seconds
 from kvcanary.report.html.figure import (
     Bar,
     Curve,
@@ -21,6 +20,7 @@ from kvcanary.report.html.figure import (
     Tone,
     more,
 )
+from kvcanary.report.html.words import counted, number, seconds
 
 ID, TITLE = "use", "Pool use over time"
 MOST_RANKS = 8
@@ -62,8 +62,8 @@ def draw(record: RunRecord) -> Figure | Missing:
     return Figure(
         ID,
         TITLE,
-        "The upper rows show how many tokens of each pool were in use, the dashed line a full pool. The rows below "
-        "show when each probe had requests under way; a flag is the finding of that number, at the first request "
+        "The upper rows show how many tokens of each pool were in use, the dashed line a full pool. The rows "
+        "below show when each probe had requests under way; a flag is the finding of that number, at the first request "
         "that it is about. A leak needs pages that were used before: look for use that falls before a flag.",
         Lanes(
             (*(_rank(s, axis, began) for s in shown), *probes[:MOST_PROBES]),
@@ -148,8 +148,8 @@ def _probes(
             end = axis.at(exchange.started_at + exchange.total_seconds - began)
             first, last = _column(start), _column(end)
             busy[first : last + 1] = [True] * (last + 1 - first)
-            for number in flagged.get(exchange.number, ()):
-                firsts[number] = min(start, firsts.get(number, start))
+            for which in flagged.get(exchange.number, ()):
+                firsts[which] = min(start, firsts.get(which, start))
         flags = tuple(_flags(firsts))
         yield Lane(
             probe,
@@ -163,9 +163,9 @@ def _probes(
 def _flagged(record: RunRecord) -> dict[int, list[int]]:
     """Numbers of findings by the number of a request that they are about."""
     flagged: dict[int, list[int]] = defaultdict(list)
-    for number, finding in enumerate(record.findings, start=1):
+    for which, finding in enumerate(record.findings, start=1):
         for exchange in finding.exchanges:
-            flagged[exchange].append(number)
+            flagged[exchange].append(which)
     return flagged
 
 
@@ -189,13 +189,13 @@ def _flags(firsts: dict[int, float]) -> Iterator[Flag]:
     """Findings by their first moment, those of about one moment together."""
     group: list[int] = []
     at = 0.0
-    for number, x in sorted(firsts.items(), key=lambda item: (item[1], item[0])):
+    for which, x in sorted(firsts.items(), key=lambda item: (item[1], item[0])):
         if group and x - at >= NEAR:
             yield Flag(at, _named(group))
             group = []
         if not group:
             at = x
-        group.append(number)
+        group.append(which)
     if group:
         yield Flag(at, _named(group))
 

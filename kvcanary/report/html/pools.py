@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from kvcanary.record.run import RunRecord
 from kvcanary.report.html.axis import Axis
-from kvcanary.report.html.words import number, tokens
 from kvcanary.report.html.figure import (
     Band,
     Bar,
@@ -17,6 +16,7 @@ from kvcanary.report.html.figure import (
     Tone,
     more,
 )
+from kvcanary.report.html.words import number, tokens
 from kvcanary.verdict.claims import Holding, Status
 
 ID, TITLE = "pools", "Pool against context"
