@@ -219,7 +219,8 @@ def badges(guides: Sequence[Guide]) -> tuple[Badge, ...]:
             groups.append([(x, letter)])
     return tuple(
         Badge(
-            round(sum(x for x, _ in group) / len(group), 2), " ".join(sorted(l for _, l in group))
+            round(sum(x for x, _ in group) / len(group), 2),
+            " ".join(sorted(letter for _, letter in group)),
         )
         for group in groups
     )

@@ -63,8 +63,9 @@ def draw(record: RunRecord) -> Figure | Missing:
         ID,
         TITLE,
         "The upper rows show how many tokens of each pool were in use, the dashed line a full pool. The rows "
-        "below show when each probe had requests under way; a flag is the finding of that number, at the first request "
-        "that it is about. A leak needs pages that were used before: look for use that falls before a flag.",
+        "below show when each probe had requests under way; a flag is the finding of that number, at the first "
+        "request that it is about. A leak needs pages that were used before: look for use that falls before a "
+        "flag.",
         Lanes(
             (*(_rank(s, axis, began) for s in shown), *probes[:MOST_PROBES]),
             axis.ticks(seconds),
