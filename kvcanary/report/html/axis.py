@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 MARGIN = 1.03
 """How much longer an axis is than the largest value on it."""
-MOST_TICKS = 5
+MOST_TICKS = 6
 """Ticks that find room on a phone."""
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
