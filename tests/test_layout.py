@@ -57,7 +57,9 @@ those above it. The lab stands beside: only ``cli`` starts it."""
 HOMES = {
     "click": ("kvcanary.cli",),
     "rich": ("kvcanary.cli", "kvcanary.report"),
+    "jinja2": ("kvcanary.report.html.document",),
     "junitparser": ("kvcanary.report",),
+    "markupsafe": ("kvcanary.report.html.document",),
     "httpx": ("kvcanary.probing.client",),
     "yaml": ("kvcanary.probing.grammar", "kvcanary.probing.yaml_file"),
     "numpy": ("kvcanary.lab",),
@@ -99,8 +101,13 @@ PURE = (
     "kvcanary.probing.planned",
     "kvcanary.probing.planner",
     "kvcanary.probing.sizing",
+<<<<<<< HEAD
     "kvcanary.report.figures",
     "kvcanary.report.json",
+=======
+    "kvcanary.report.html.axis",
+    "kvcanary.report.html.page",
+>>>>>>> 8d64e94 (The HTML report is a format of --report)
     "kvcanary.report.junit",
     "kvcanary.report.markdown",
     "kvcanary.report.nagios",

@@ -62,6 +62,7 @@ FORMATS = MappingProxyType(
     {
         format_.name: format_
         for format_ in (
+            Format("html", ".html", "one page with pictures, for people: no network, no scripts"),
             Format("json", ".json", "the whole record as one JSON document"),
             Format("junit", ".xml", "JUnit: each claim is a test case"),
             Format("sarif", ".sarif", "SARIF 2.1.0, for code scanning"),

@@ -3,6 +3,7 @@
 All values are plain and final: the template writes them down and computes nothing.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -205,7 +206,7 @@ class Missing:
 
 def scale(count: int) -> float:
     """How many times as wide as for one request a mark for so many is."""
-    return round(min(LARGEST, (1 + (count - 1) / 4) ** 0.5), 2)
+    return round(min(LARGEST, math.sqrt(1 + (count - 1) / 4)), 2)
 
 
 def badges(guides: Sequence[Guide]) -> tuple[Badge, ...]:

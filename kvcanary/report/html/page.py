@@ -15,10 +15,10 @@ from kvcanary.report.html import (
     reach,
 )
 from kvcanary.report.html.figure import Figure, Missing
-from kvcanary.report.html.words import number
+from kvcanary.report.html.words import number, percent
 from kvcanary.report.summary import ONE_KEY, UNKNOWN_WORKERS
 from kvcanary.verdict.claims import Advice, Claim, ClaimName, Status, Stratum, Verdict
-from kvcanary.verdict.findings import Finding
+from kvcanary.verdict.findings import Finding, Severity
 from kvcanary.verdict.judge import CLAIM_OF_RULE
 from kvcanary.verdict.strata import leak_bound
 
@@ -28,7 +28,9 @@ MAX_EVIDENCE = 6
 MAX_FOLDED = 34
 """Further ones that can be unfolded."""
 MAX_STRATA = 200
+PROVEN = (Severity.LEAK, Severity.CORRUPTION)
 MAX_GAPS = 60
+CONFIDENCE = percent(0.95)
 PICTURES: tuple[Callable[[RunRecord], Figure | Missing], ...] = (
     pools.draw,
     ladder.draw,
@@ -85,6 +87,8 @@ class Page:
     figures: tuple[Figure, ...]
     missing: tuple[Missing, ...]
     strata: tuple[Stratum, ...]
+    condemned: frozenset[str]
+    """Strata with a leak or corruption."""
     more_strata: int
     exposure_notes: tuple[str, ...]
     advice: tuple[Advice, ...]
@@ -113,6 +117,7 @@ def page_of(record: RunRecord) -> Page:
         figures=tuple(d for d in drawn if isinstance(d, Figure)),
         missing=tuple(d for d in drawn if isinstance(d, Missing)),
         strata=strata[:MAX_STRATA],
+        condemned=frozenset(_condemned(record)),
         more_strata=max(0, len(strata) - MAX_STRATA),
         exposure_notes=tuple(filter(None, notes)),
         advice=tuple(a for a in verdict.advice if a.on is not True) if verdict else (),
@@ -147,14 +152,16 @@ def _power(record: RunRecord, verdict: Verdict) -> Iterator[Figured]:
         yield Figured(
             "Bad answers, worst stratum",
             f"{bad} of {worst.measured}",
-            f"`{worst.name}`: a rate below {worst.bound:.0%} at 95 %",
+            f"`{worst.name}`, so the rate is below {percent(worst.bound or 1.0)} at {CONFIDENCE}"
+            if bad < worst.measured
+            else f"in `{worst.name}`",
         )
         if any(c.name is ClaimName.ISOLATION for c in verdict.claims):
             leaks = leak_bound(record, verdict.strata)
             yield Figured(
                 "Rate of leaks",
-                f"below {leaks:.0%}" if leaks < 1 else "not bounded",
-                "at 95 %, by what simulated leaks bring out"
+                f"below {percent(leaks)}" if leaks < 1 else "not bounded",
+                f"at {CONFIDENCE}, by what simulated leaks bring out"
                 if leaks < 1
                 else "by so few answers of this model",
             )
@@ -198,6 +205,12 @@ def _shown(number: int, finding: Finding) -> Shown:
         max(0, len(finding.evidence) - shown),
         bool(finding.exchanges),
     )
+
+
+def _condemned(record: RunRecord) -> Iterator[str]:
+    proven = [f for f in record.findings if f.severity in PROVEN and not f.waived]
+    numbers = {n for f in proven for n in f.exchanges}
+    yield from (e.group for e in record.exchanges if e.number in numbers)
 
 
 def _gaps(record: RunRecord, verdict: Verdict | None) -> Iterator[str]:

@@ -20,7 +20,7 @@ from kvcanary.report.html.figure import (
     Tone,
     more,
 )
-from kvcanary.report.html.words import counted, number, seconds
+from kvcanary.report.html.words import counted, number, percent, seconds
 
 ID, TITLE = "use", "Pool use over time"
 MOST_RANKS = 8
@@ -214,4 +214,4 @@ def _fullness(series: Series) -> float:
 def _share(series: Series) -> str:
     if series.pool_tokens is None or series.peak_tokens is None or not series.pool_tokens:
         return "unknown"
-    return f"{series.peak_tokens / series.pool_tokens:.0%}"
+    return percent(series.peak_tokens / series.pool_tokens)

@@ -21,12 +21,12 @@ def draw(record: RunRecord) -> Figure | Missing:
     for exchange in record.exchanges:
         if exchange.number in leaks:
             # words alone name nobody: chance brings them up, too
-            owners = {
+            whose = {
                 OLDER if text.tenant is None else text.tenant
                 for text in exchange.foreign
                 if text.form is not Form.WORD
             }
-            counts.update((exchange.tenant, owner) for owner in owners)
+            counts.update((exchange.tenant, owner) for owner in whose)
     if not counts:
         searched = sum(1 for e in record.exchanges if e.answer_characters)
         return Missing(

@@ -21,6 +21,11 @@ def seconds(value: float) -> str:
     return f"{value:.3g} s"
 
 
+def percent(share: float) -> str:
+    """``63 %``, the figure and its sign kept together."""
+    return f"{share:.0%}".replace("%", "\u00a0%")
+
+
 def number(value: int | None) -> str:
     """``681,280``, or ``unknown``."""
     return "unknown" if value is None else f"{value:,}"

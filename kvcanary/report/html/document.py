@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from kvcanary.data import data_path
 from kvcanary.record.run import RunRecord
 from kvcanary.report.html.page import page_of
+from kvcanary.report.html.words import percent
 
 TEMPLATES = "reports"
 MAX_TEXT = 600
@@ -34,7 +35,7 @@ def render(record: RunRecord) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["prose"] = prose
+    environment.filters |= {"prose": prose, "percent": percent}
     style = Markup((folder / "style.css").read_text("utf-8"))  # noqa: S704 - our own file
     return environment.get_template("page.html").render(page=page_of(record), style=style)
 
@@ -45,7 +46,9 @@ def plain(value: object) -> object:
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     kept = value if len(value) <= MAX_TEXT else value[:MAX_TEXT] + " \u2026"
-    return _STACKED.sub(r"\1", "".join(c if c.isprintable() else "\ufffd" for c in kept))
+    return _STACKED.sub(
+        r"\1", "".join(c if c.isprintable() or c == "\u00a0" else "\ufffd" for c in kept)
+    )
 
 
 def prose(value: str) -> Markup:
