@@ -101,13 +101,10 @@ PURE = (
     "kvcanary.probing.planned",
     "kvcanary.probing.planner",
     "kvcanary.probing.sizing",
-<<<<<<< HEAD
     "kvcanary.report.figures",
     "kvcanary.report.json",
-=======
     "kvcanary.report.html.axis",
     "kvcanary.report.html.page",
->>>>>>> 8d64e94 (The HTML report is a format of --report)
     "kvcanary.report.junit",
     "kvcanary.report.markdown",
     "kvcanary.report.nagios",

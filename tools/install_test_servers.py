@@ -1,7 +1,7 @@
-"""Installs the real servers that some tests talk to: Prometheus and its pushgateway.
+"""Installs the real programs that some tests talk to: Prometheus and its pushgateway, and a browser.
 
 Only where that is ours to do: as root, with apt. Elsewhere it says so and is content; the tests that need
-a server are then skipped, and fail in CI (`tests/needs.py`). No service is started.
+one are then skipped, and fail in CI (`tests/needs.py`). No service is started.
 """
 
 import os
@@ -10,7 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-SERVERS = ("prometheus", "prometheus-pushgateway")
+PROGRAMS = {
+    "prometheus": ("prometheus",),
+    "prometheus-pushgateway": ("prometheus-pushgateway",),
+    "chromium": ("chromium", "fonts-dejavu-core"),
+}
+"""The Debian packages of each program; without a font a browser draws no letters."""
 POLICY = Path("/usr/sbin/policy-rc.d")
 NO_SERVICES = (
     "#!/bin/sh\n# kvcanary's test set-up: packages are installed, services stay off\nexit 101\n"
@@ -19,7 +24,7 @@ NO_SERVICES = (
 
 def main() -> int:
     """Install what is missing. Always 0: what cannot be had is the tests' business."""
-    missing = [server for server in SERVERS if shutil.which(server) is None]
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if not missing:
         return 0
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -34,7 +39,8 @@ def main() -> int:
         POLICY.chmod(0o755)
     try:
         # the lists of a fresh machine may be missing or old
-        complaint = _install(missing) and (_apt("update") or _install(missing))
+        packages = [package for program in missing for package in PROGRAMS[program]]
+        complaint = _install(packages) and (_apt("update") or _install(packages))
     finally:
         if own_policy:
             POLICY.unlink(missing_ok=True)

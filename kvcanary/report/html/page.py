@@ -1,5 +1,6 @@
 """All that the page says, in its order: the verdict and its power, findings, claims, pictures, figures."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from kvcanary.verdict.findings import Finding, Severity
 from kvcanary.verdict.judge import CLAIM_OF_RULE
 from kvcanary.verdict.strata import leak_bound
 
+_RULE = re.compile("[a-z0-9-]{1,40}/[a-z0-9-]{1,60}")
 MAX_FINDINGS = 100
 MAX_EVIDENCE = 6
 """Lines of evidence that are seen at once."""
@@ -63,6 +65,8 @@ class Shown:
     folded: tuple[str, ...]
     more: int
     replayable: bool
+    explained: bool
+    """Whether the rule is a plain word: nothing else belongs in a command that somebody copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +208,7 @@ def _shown(number: int, finding: Finding) -> Shown:
         finding.evidence[MAX_EVIDENCE:shown],
         max(0, len(finding.evidence) - shown),
         bool(finding.exchanges),
+        _RULE.fullmatch(finding.rule) is not None,
     )
 
 
