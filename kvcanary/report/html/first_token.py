@@ -1,6 +1,7 @@
 """Picture: how long the first token took, against the length of the prompt."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.run import RunRecord
@@ -10,8 +11,10 @@ from kvcanary.report.html.figure import Figure, Line, Mark, Missing, Scatter, Ta
 from kvcanary.report.html.words import counted, seconds, span, tokens
 
 ID, TITLE = "first-token", "First-token time against length"
-ACROSS, UP = 100, 50
-"""Cells of the picture; answers of one outcome in one cell make one mark."""
+CELLS = 100
+"""Cells along each side of the picture; answers of one outcome in one cell make one mark."""
+MOST_MARKS = 600
+"""With more marks than this the cells are made larger."""
 
 
 def draw(record: RunRecord) -> Figure | Missing:
@@ -26,10 +29,7 @@ def draw(record: RunRecord) -> Figure | Missing:
     leaks = leaking(record)
     across = Axis.holding(e.length_tokens for e, _ in timed)
     up = Axis.holding(s for _, s in timed)
-    cells: dict[tuple[Tone, int, int], list[tuple[int, float]]] = defaultdict(list)
-    for exchange, took in timed:
-        place = int(across.at(exchange.length_tokens) * ACROSS / 100), int(up.at(took) * UP / 100)
-        cells[fate(exchange, leaks), *place].append((exchange.length_tokens, took))
+    cells = _cells(timed, leaks, across, up)
     # the worst last: it is drawn over the others
     order = sorted(cells, key=lambda cell: (-list(Tone).index(cell[0]), cell[1:]))
     line = _line(record, across, up)
@@ -54,6 +54,27 @@ def draw(record: RunRecord) -> Figure | Missing:
         ),
         _table(timed, leaks),
     )
+
+
+_Cells = dict[tuple[Tone, int, int], list[tuple[int, float]]]
+
+
+def _cells(
+    timed: Sequence[tuple[Exchange, float]], leaks: frozenset[int], across: Axis, up: Axis
+) -> _Cells:
+    """Lengths and times by outcome and cell."""
+    points = [
+        (fate(e, leaks), across.at(e.length_tokens), up.at(took), (e.length_tokens, took))
+        for e, took in timed
+    ]
+    size = CELLS
+    while True:
+        cells: _Cells = defaultdict(list)
+        for tone, x, y, point in points:
+            cells[tone, int(x * size / 100), int(y * size / 100)].append(point)
+        if len(cells) <= MOST_MARKS or size <= 1:
+            return cells
+        size //= 2
 
 
 def _mark(tone: Tone, points: list[tuple[int, float]], across: Axis, up: Axis) -> Mark:
