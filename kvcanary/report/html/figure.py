@@ -11,6 +11,8 @@ from typing import ClassVar
 
 from kvcanary.report.html.axis import Tick
 
+MAX_FINDINGS = 100
+"""Findings that are on the page: pictures point to no others."""
 MAX_ROWS = 40
 """Rows of a table that stands for a picture."""
 LARGEST = 2.2

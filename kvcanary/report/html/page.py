@@ -15,7 +15,7 @@ from kvcanary.report.html import (
     pools,
     reach,
 )
-from kvcanary.report.html.figure import Figure, Missing
+from kvcanary.report.html.figure import MAX_FINDINGS, Figure, Missing
 from kvcanary.report.html.words import number, percent
 from kvcanary.report.summary import ONE_KEY, UNKNOWN_WORKERS
 from kvcanary.verdict.claims import Advice, Claim, ClaimName, Status, Stratum, Verdict
@@ -24,7 +24,6 @@ from kvcanary.verdict.judge import CLAIM_OF_RULE
 from kvcanary.verdict.strata import leak_bound
 
 _RULE = re.compile("[a-z0-9-]{1,40}/[a-z0-9-]{1,60}")
-MAX_FINDINGS = 100
 MAX_EVIDENCE = 6
 """Lines of evidence that are seen at once."""
 MAX_FOLDED = 34

@@ -9,6 +9,7 @@ from kvcanary.record.run import RunRecord
 from kvcanary.record.series import Series
 from kvcanary.report.html.axis import Axis
 from kvcanary.report.html.figure import (
+    MAX_FINDINGS,
     Bar,
     Curve,
     Figure,
@@ -164,7 +165,7 @@ def _probes(
 def _flagged(record: RunRecord) -> dict[int, list[int]]:
     """Numbers of findings by the number of a request that they are about."""
     flagged: dict[int, list[int]] = defaultdict(list)
-    for which, finding in enumerate(record.findings, start=1):
+    for which, finding in enumerate(record.findings[:MAX_FINDINGS], start=1):
         for exchange in finding.exchanges:
             flagged[exchange].append(which)
     return flagged

@@ -265,7 +265,7 @@ def test_a_passing_record_never_shows_a_leak(draw: object) -> None:
 
 @pytest.fixture(scope="module")
 def huge() -> RunRecord:
-    return enormous(20_000)
+    return enormous(2_000)
 
 
 @pytest.mark.parametrize("draw", PICTURES)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from kvcanary.report.html import render
 from kvcanary.report.html.document import MAX_TEXT, plain, prose
-from kvcanary.report.html.page import MAX_EVIDENCE, MAX_FINDINGS, MAX_FOLDED, page_of
+from kvcanary.report.html.figure import MAX_FINDINGS
+from kvcanary.report.html.page import MAX_EVIDENCE, MAX_FOLDED, page_of
 from tests.builders import finding
 from tests.report.html.records import leaking
 from tests.report.scenes import VERDICTS, failing, passing
