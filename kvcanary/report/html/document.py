@@ -47,7 +47,7 @@ def plain(value: object) -> object:
         return value
     kept = value if len(value) <= MAX_TEXT else value[:MAX_TEXT] + " \u2026"
     return _STACKED.sub(
-        r"\1", "".join(c if c.isprintable() or c == "\u00a0" else "\ufffd" for c in kept)
+        r"\1", "".join(c if c.isprintable() or c == "\u00a0" else "?" for c in kept)
     )
 
 

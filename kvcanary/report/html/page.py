@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kvcanary.record.run import RunRecord
+from kvcanary.report.figures import figures
 from kvcanary.report.html import (
     first_token,
     ladder,
@@ -16,7 +17,7 @@ from kvcanary.report.html import (
     reach,
 )
 from kvcanary.report.html.figure import MAX_FINDINGS, Figure, Missing
-from kvcanary.report.html.words import number, percent
+from kvcanary.report.html.words import counted, number, percent
 from kvcanary.report.summary import ONE_KEY, UNKNOWN_WORKERS
 from kvcanary.verdict.claims import Advice, Claim, ClaimName, Status, Stratum, Verdict
 from kvcanary.verdict.findings import Finding, Severity
@@ -182,8 +183,10 @@ def _power(record: RunRecord, verdict: Verdict) -> Iterator[Figured]:
             f"read by `{most.name}`, {most.exposure}",
         )
     if record.exchanges:
-        sent = sum(e.length_tokens for e in record.exchanges if e.outcome != "not_reached")
-        yield Figured("Sent", f"{len(record.exchanges):,} requests", f"{sent:,} prompt tokens")
+        sums = figures(record)
+        yield Figured(
+            "Sent", counted(sums.requests, "request"), f"{sums.prompt_tokens:,} prompt tokens"
+        )
         simulated = [s for s in record.simulations if s.answered]
         seen = sum(s.recognised for s in simulated)
         yield Figured(
