@@ -17,6 +17,7 @@ from kvcanary.report.html.words import percent
 TEMPLATES = "reports"
 MAX_TEXT = 600
 """Characters that are shown of any one text."""
+_PATH = re.compile(r"[MHVZ0-9e. -]*")
 _QUOTED = re.compile(r"`([^`]{1,200})`")
 _STACKED = re.compile(
     "([\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{2})[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+"
@@ -35,7 +36,7 @@ def render(record: RunRecord) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"prose": prose, "percent": percent}
+    environment.filters |= {"prose": prose, "percent": percent, "path": path}
     style = Markup((folder / "style.css").read_text("utf-8"))  # noqa: S704 - our own file
     return environment.get_template("page.html").render(page=page_of(record), style=style)
 
@@ -55,3 +56,10 @@ def prose(value: str) -> Markup:
     """A sentence of ours: names in backticks become code."""
     text = str(escape(plain(value)))
     return Markup(_QUOTED.sub(r"<code>\1</code>", text))  # noqa: S704 - escaped above
+
+
+def path(drawn: str) -> Markup:
+    """The path of a curve, however long. Raises ValueError for what is none."""
+    if not _PATH.fullmatch(drawn):
+        raise ValueError("a path holds numbers and four letters")
+    return Markup(drawn)  # noqa: S704 - matched above
