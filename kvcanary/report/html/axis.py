@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from kvcanary.report.html.words import unit_of
+
 MARGIN = 1.03
 """How much longer an axis is than the largest value on it."""
 MOST_TICKS = 6
@@ -49,3 +51,8 @@ class Axis:
         step = next(size * s for s in _STEPS if size * s >= rough * (1 - 1e-9))
         count = min(most, int(self.most / step + 1e-9) + 1)
         return tuple(Tick(self.at(n * step), text(n * step)) for n in range(count))
+
+    def moments(self) -> tuple[Tick, ...]:
+        """Ticks of an axis of seconds, round in the unit that its length is told in."""
+        size, unit = unit_of(self.most)
+        return Axis(self.most / size).ticks(lambda value: f"{value:g} {unit}")

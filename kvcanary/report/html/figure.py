@@ -4,7 +4,7 @@ All values are plain and final: the template writes them down and computes nothi
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -17,8 +17,8 @@ MAX_ROWS = 40
 """Rows of a table that stands for a picture."""
 LARGEST = 2.2
 """How many times as wide as for one request a mark may be."""
-NEAR = 5.0
-"""Percent of the width that the letter of a guide takes on a phone: nearer ones share a place."""
+LETTER = 2.1
+"""Percent of a picture's width that a letter of a badge or flag takes on a phone."""
 
 
 class Tone(StrEnum):
@@ -58,6 +58,8 @@ class Flag:
 
     x: float
     text: str
+    anchor: str = "middle"
+    """Which part of the letters stands at ``x``: those at an edge lie within the picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,21 +214,40 @@ def scale(count: int) -> float:
 
 
 def badges(guides: Sequence[Guide]) -> tuple[Badge, ...]:
-    """The letters of the guides, those at about one place together."""
+    """The letters above the guides."""
     placed = sorted((guide.x, guide.letter) for guide in guides if guide.x is not None)
-    groups: list[list[tuple[float, str]]] = []
-    for x, letter in placed:
-        if groups and x - groups[-1][0][0] < NEAR:
-            groups[-1].append((x, letter))
-        else:
-            groups.append([(x, letter)])
     return tuple(
-        Badge(
-            round(sum(x for x, _ in group) / len(group), 2),
-            " ".join(sorted(letter for _, letter in group)),
-        )
-        for group in groups
+        Badge(round(sum(x for x, _ in group) / len(group), 2), _letters([w for _, w in group]))
+        for group in together(placed, _letters)
     )
+
+
+def _letters(letters: Sequence[str]) -> str:
+    """They follow one another, so the first and the last say it all."""
+    return " ".join(letters) if len(letters) < 3 else f"{letters[0]}\u2013{letters[-1]}"
+
+
+def together(
+    placed: Iterable[tuple[float, str]], text: Callable[[Sequence[str]], str]
+) -> list[list[tuple[float, str]]]:
+    """Names at their places, from the left, those whose ``text`` would lie over one another in one group."""
+    groups: list[list[tuple[float, str]]] = []
+    for one in placed:
+        groups.append([one])
+        while len(groups) > 1 and _ends(groups[-2], text)[1] > _ends(groups[-1], text)[0]:
+            last = groups.pop()
+            groups[-1] += last
+    return groups
+
+
+def _ends(
+    group: Sequence[tuple[float, str]], text: Callable[[Sequence[str]], str]
+) -> tuple[float, float]:
+    """Where a group's text begins and ends, in percent: about its middle, and within the picture."""
+    width = LETTER * (len(text([name for _, name in group])) + 2)
+    middle = sum(x for x, _ in group) / len(group)
+    left = min(max(0.0, middle - width / 2), 100.0 - width)
+    return left, left + width
 
 
 def more(count: int, what: str) -> tuple[str, ...]:

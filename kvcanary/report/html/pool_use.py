@@ -20,8 +20,9 @@ from kvcanary.report.html.figure import (
     Table,
     Tone,
     more,
+    together,
 )
-from kvcanary.report.html.words import counted, number, percent, seconds
+from kvcanary.report.html.words import counted, number, percent
 
 ID, TITLE = "use", "Pool use over time"
 MOST_RANKS = 8
@@ -29,8 +30,8 @@ MOST_RANKS = 8
 MOST_PROBES = 16
 COLUMNS = 240
 """Moments that are told apart in the rows of the probes."""
-NEAR = 6.0
-"""Percent of the width within which findings share a flag."""
+EDGE = 14.0
+"""Percent of the width that half of the longest flag takes on a phone."""
 FLAGGED = 3
 """Findings that a flag names before it says how many there are."""
 _BOX = 1_000
@@ -69,7 +70,7 @@ def draw(record: RunRecord) -> Figure | Missing:
         "flag.",
         Lanes(
             (*(_rank(s, axis, began) for s in shown), *probes[:MOST_PROBES]),
-            axis.ticks(seconds),
+            axis.moments(),
             "time since the run's first reading",
         ),
         Table.of(
@@ -188,22 +189,16 @@ def _bars(busy: Sequence[bool]) -> Iterator[Bar]:
 
 
 def _flags(firsts: dict[int, float]) -> Iterator[Flag]:
-    """Findings by their first moment, those of about one moment together."""
-    group: list[int] = []
-    at = 0.0
-    for which, x in sorted(firsts.items(), key=lambda item: (item[1], item[0])):
-        if group and x - at >= NEAR:
-            yield Flag(at, _named(group))
-            group = []
-        if not group:
-            at = x
-        group.append(which)
-    if group:
-        yield Flag(at, _named(group))
+    """Findings by their first moment; those whose numbers would lie over one another together."""
+    placed = sorted((x, which) for which, x in firsts.items())
+    for group in together(((x, str(which)) for x, which in placed), _named):
+        x = round(sum(x for x, _ in group) / len(group), 2)
+        anchor = "start" if x < EDGE else "end" if x > 100 - EDGE else "middle"
+        yield Flag(x, _named([name for _, name in group]), anchor)
 
 
-def _named(numbers: list[int]) -> str:
-    first = " ".join(f"F{n}" for n in sorted(numbers)[:FLAGGED])
+def _named(numbers: Sequence[str]) -> str:
+    first = " ".join(f"F{n}" for n in sorted(numbers, key=int)[:FLAGGED])
     rest = len(numbers) - FLAGGED
     return f"{first} +{rest}" if rest > 0 else first
 

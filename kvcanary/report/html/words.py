@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-_MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
+_UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 
 def tokens(value: float) -> str:
@@ -13,12 +13,15 @@ def tokens(value: float) -> str:
     return f"{value:.3g}"
 
 
+def unit_of(seconds: float) -> tuple[float, str]:
+    """The unit that so many seconds are told in: its seconds and its name."""
+    return next(((size, name) for size, name in _UNITS if seconds >= 2 * size), (1.0, "s"))
+
+
 def seconds(value: float) -> str:
     """``0.5 s``, ``2 min``, ``1.5 h``, ``3 d``."""
-    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
-        if value >= 2 * size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:.3g} s"
+    size, name = unit_of(value)
+    return f"{value / size:.3g} {name}"
 
 
 def percent(share: float) -> str:

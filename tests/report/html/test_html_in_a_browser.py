@@ -119,8 +119,9 @@ MARKS_OUTSIDE = """() => [...document.querySelectorAll(
   const m = mark.getBoundingClientRect();
   return m.width === 0 || m.left < 0 || m.right > document.documentElement.clientWidth;
 }).map(mark => mark.outerHTML)"""
-OVERLAPS = """() => [...document.querySelectorAll('.ticks, .lanes')].flatMap(row => {
-  const boxes = [...row.querySelectorAll(':scope > span')].map(span => span.getBoundingClientRect());
+OVERLAPS = """() => [...document.querySelectorAll('.ticks, .lanes, .track')].flatMap(row => {
+  const texts = [...row.querySelectorAll(':scope > span, :scope > .flag > text')];
+  const boxes = texts.map(text => text.getBoundingClientRect());
   boxes.sort((a, b) => a.left - b.left);
   return boxes.filter((box, n) => n && box.left < boxes[n - 1].right).map(() => row.textContent);
 })"""

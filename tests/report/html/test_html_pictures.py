@@ -1,5 +1,7 @@
 """What the pictures of the HTML report show, as values: no browser is needed to be wrong about those."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from kvcanary.report.html import (
 )
 from kvcanary.report.html.axis import MOST_TICKS, Axis
 from kvcanary.report.html.figure import (
+    LETTER,
     Figure,
     Guide,
     Lanes,
@@ -29,6 +32,7 @@ from kvcanary.report.html.figure import (
     Scatter,
     Tone,
     badges,
+    together,
 )
 from kvcanary.report.html.page import PICTURES
 from kvcanary.report.html.words import counted, percent, seconds, span, tokens
@@ -90,9 +94,29 @@ def test_figures_are_said_as_people_say_them() -> None:
     assert (counted(1, "request"), counted(2_000, "request")) == ("1 request", "2,000 requests")
 
 
+def test_times_are_round_in_their_own_unit() -> None:
+    assert [t.text for t in Axis(50.0).moments()] == ["0 s", "10 s", "20 s", "30 s", "40 s", "50 s"]
+    assert [t.text for t in Axis(36_000.0).moments()] == ["0 h", "2 h", "4 h", "6 h", "8 h", "10 h"]
+    assert Axis(36_000.0).moments()[1].at == 20
+
+
+@given(st.lists(st.floats(min_value=0, max_value=100), min_size=1, max_size=30))
+def test_no_two_texts_lie_over_one_another(places: list[float]) -> None:
+    placed = sorted((x, str(n)) for n, x in enumerate(places))
+    groups = together(placed, " ".join)
+    assert [one for group in groups for one in group] == placed, "nothing is lost"
+    middles = [sum(x for x, _ in group) / len(group) for group in groups]
+    for (one, here), (other, there) in pairwise(zip(groups, middles, strict=True)):
+        halves = sum(LETTER * len(" ".join(n for _, n in group)) / 2 for group in (one, other))
+        if halves < here < 100 - halves and halves < there < 100 - halves:
+            assert there - here > halves
+
+
 def test_letters_of_neighbouring_limits_share_a_place() -> None:
     at = [Guide("A", 62.0, ""), Guide("B", 62.3, ""), Guide("C", 97.0, ""), Guide("D", None, "")]
     assert [(b.text, b.x) for b in badges(at)] == [("A B", 62.15), ("C", 97.0)]
+    many = [Guide(letter, 50.0 + n, "") for n, letter in enumerate("ABCDE")]
+    assert [b.text for b in badges(many)] == ["A\u2013E"]
 
 
 # -- pools and lengths -----------------------------------------------------------------------------
