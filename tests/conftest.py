@@ -3,6 +3,7 @@
 Property tests find the same examples everywhere, and none of them is a race against a clock.
 """
 
+import os
 import socket
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import settings
 
 settings.register_profile("kvcanary", deadline=None, derandomize=True)
 settings.load_profile("kvcanary")
+
+# Hundreds of tests start the command: without its bytecode each of them compiles all of it again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture

@@ -4,9 +4,12 @@ A target's last scrape is given as the same `Exposition` that a direct one gives
 What is too old by the server's own clock, or of a target that was down, is unknown.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kvcanary.deployment.facts import Role
@@ -17,8 +20,10 @@ from kvcanary.errors import UsageError
 from kvcanary.probing.endpoint import normalised_url
 from kvcanary.probing.outcome import Reason
 from kvcanary.record.series import Series
-from kvcanary.telemetry.prometheus_api import PrometheusApi, Row, Rows, Scrape
 from kvcanary.telemetry.track import Track
+
+if TYPE_CHECKING:  # few runs have a Prometheus server, and `requests` takes a tenth of a second to import
+    from kvcanary.telemetry.prometheus_api import PrometheusApi, Row, Rows, Scrape
 
 STALE_SECONDS = 120.0
 """A scrape older than this says nothing of now. Prometheus scrapes every minute unless told otherwise."""
@@ -81,8 +86,11 @@ class Prometheus:
     """
 
     def __init__(self, server: PrometheusServer, api: PrometheusApi | None = None) -> None:
-        self._server = server
-        self._api = api or PrometheusApi(server)
+        if api is None:
+            from kvcanary.telemetry.prometheus_api import PrometheusApi
+
+            api = PrometheusApi(server)
+        self._server, self._api = server, api
         self._selector = _matchers(server.selector)
 
     async def workers(self) -> Found:
