@@ -2,8 +2,8 @@
 
 CPU is user and system time, in seconds, of the test's own process and of every process that it
 waited for: `os.times` of the process, before and after each phase of a test. What a fixture of a
-module started counts where it ends. Wall time is what pytest calls duration. Works under xdist:
-each figure travels to the controller with the report of its phase.
+module started counts where it ends. Wall time is what pytest calls duration. Works under xdist: each
+figure travels to the controller with the report of its phase.
 """
 
 import json
@@ -62,7 +62,9 @@ class _Spending:
         total = sum(spent.cpu_s for spent in files.values())
         terminalreporter.line(f"{total:8.1f}  all files")
         if path := os.environ.get("SPENT_JSON"):
-            Path(path).write_text(json.dumps({n: [s.cpu_s, s.wall_s] for n, s in self.tests.items()}))
+            Path(path).write_text(
+                json.dumps({n: [s.cpu_s, s.wall_s] for n, s in self.tests.items()})
+            )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -22,7 +22,9 @@ from kvcanary.probing.outcome import Reason
 from kvcanary.record.series import Series
 from kvcanary.telemetry.track import Track
 
-if TYPE_CHECKING:  # few runs have a Prometheus server, and `requests` takes a tenth of a second to import
+if (
+    TYPE_CHECKING
+):  # few runs have a Prometheus server, and `requests` takes a tenth of a second to import
     from kvcanary.telemetry.prometheus_api import PrometheusApi, Row, Rows, Scrape
 
 STALE_SECONDS = 120.0
