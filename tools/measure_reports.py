@@ -1,7 +1,7 @@
 """Size of each format, and the CPU time that it takes, for one record: the table of docs/reports.md.
 
-    kvcanary check 'lab:glm-5.3?context=4096' --suite predeploy --record run.jsonl
-    python tools/measure_reports.py run.jsonl
+kvcanary check 'lab:glm-5.3?context=4096' --suite predeploy --record run.jsonl
+python tools/measure_reports.py run.jsonl
 """
 
 import sys

@@ -22,7 +22,7 @@ def write_atomically(
     Args:
         for_everybody: its mode is ``mode``, whatever the umask.
     """
-    if replace and _is_stream(path):
+    if replace and is_stream(path):
         append(path, text)
         return
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -56,6 +56,6 @@ def append(path: Path, text: str) -> None:
         raise ConfigError(f"{path} cannot be written to: {error.strerror}.") from None
 
 
-def _is_stream(path: Path) -> bool:
+def is_stream(path: Path) -> bool:
     """Whether a rename would put a file in the place of something that is none."""
     return path.is_relative_to("/dev") or (path.exists() and not path.is_file())

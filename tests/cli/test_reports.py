@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvcanary.record.journal import load
+from kvcanary.report.files import is_stream
 from kvcanary.report.formats import FORMATS, PRINTED
 from tests.cli.command import COMMAND, environment, kvcanary
 from tests.record.test_journal import write
@@ -84,14 +85,16 @@ def test_one_report_that_cannot_be_written_keeps_no_other_from_it(
 ) -> None:
     """Never 0 then: somebody waits for that file."""
     path = runs / f"{record}.jsonl"
+    full = tmp_path / "full"
+    full.symlink_to("/dev/full")
     before = path.read_bytes()
     ended = kvcanary(
         tmp_path,
-        *("report", str(path), "--report", "nagios=/dev/full", "--report", f"json={path}"),
+        *("report", str(path), "--report", f"nagios={full}", "--report", f"json={path}"),
         *("--report", f"junit={tmp_path / 'junit.xml'}"),
     )
     assert ended.code == code
-    assert "/dev/full cannot be written to: No space left on device." in ended.err
+    assert f"{full} cannot be written to: No space left on device." in ended.err
     assert "would replace the record itself" in ended.err
     assert "Traceback" not in ended.err
     assert path.read_bytes() == before
@@ -100,18 +103,33 @@ def test_one_report_that_cannot_be_written_keeps_no_other_from_it(
 
 def test_a_report_goes_to_a_stream_as_it_is(runs: Path, tmp_path: Path) -> None:
     """A rename would put a file in the place of ``/dev/stdout``, or of a pipe somebody reads."""
-    record, pipe = runs / "pass.jsonl", tmp_path / "pipe"
+    record, pipe, out = runs / "pass.jsonl", tmp_path / "pipe", tmp_path / "out"
     os.mkfifo(pipe)
+    out.symlink_to("/dev/stdout")  # as root the device itself would be lost with a wrong rename
     reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
-    ended = kvcanary(
-        tmp_path,
-        *("report", str(record), "--report", f"nagios={pipe}", "--report", "junit=/dev/stdout"),
-    )
-    line, _ = reader.communicate(timeout=60)
+    try:
+        ended = kvcanary(
+            tmp_path,
+            *("report", str(record), "--report", f"nagios={pipe}", "--report", f"junit={out}"),
+        )
+        assert pipe.is_fifo()
+        assert out.is_symlink()
+        line, _ = reader.communicate(timeout=60)
+    finally:
+        reader.kill()
+        reader.wait()
     assert ended.code == 0
     assert ended.out.startswith("<testsuites")
     assert line == FORMATS["nagios"].render(load(record))
-    assert pipe.is_fifo()
+
+
+def test_a_device_is_no_file_whatever_it_stands_for(tmp_path: Path) -> None:
+    """``/dev/stdout`` is a file where standard output goes to one."""
+    assert is_stream(Path("/dev/stdout"))
+    assert is_stream(Path("/dev/full"))
+    (tmp_path / "file").write_text("x")
+    assert not is_stream(tmp_path / "file")
+    assert not is_stream(tmp_path / "new")
 
 
 @pytest.mark.parametrize(
