@@ -47,7 +47,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvcanary.telemetry",),
     ("kvcanary.probing",),
     ("kvcanary.deployment",),
-    ("kvcanary.report",),
+    ("kvcanary.report", "kvcanary.scan"),
     ("kvcanary.run", "kvcanary.assess", "kvcanary.memory"),
     ("kvcanary.cli", "kvcanary.__main__"),
 )
@@ -63,6 +63,9 @@ HOMES = {
     "httpx": ("kvcanary.probing.client",),
     "yaml": ("kvcanary.probing.grammar", "kvcanary.probing.yaml_file"),
     "numpy": ("kvcanary.lab",),
+    "hyperscan": ("kvcanary.scan.anchors",),
+    "jmespath": ("kvcanary.scan.records",),
+    "backports": ("kvcanary.scan.sources",),
     "packaging": ("kvcanary.detect.advisories",),
     "starlette": ("kvcanary.lab",),
     "uvicorn": ("kvcanary.lab",),

@@ -179,7 +179,7 @@ class Recogniser:
         """The longest part seen of each code that was not seen whole, and in how many places we looked."""
         longest: dict[CodeId, int] = {}
         windows = 0
-        for begin, end in _mixed_spans(squashed):
+        for begin, end in mixed_spans(squashed):
             windows += end - begin
             for part in self._index.parts(squashed, begin, end):
                 if part.identity not in whole:
@@ -288,7 +288,7 @@ def _every(text: AnyStr, needle: AnyStr) -> Iterator[int]:
         at = text.find(needle, at + 1)
 
 
-def _mixed_spans(squashed: str) -> Iterator[tuple[int, int]]:
+def mixed_spans(squashed: str) -> Iterator[tuple[int, int]]:
     """Stretches around digits and behind prefixes: where part of a code can stand."""
     before = 0
     for match in _MIXED.finditer(squashed):

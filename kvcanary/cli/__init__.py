@@ -24,6 +24,7 @@ COMMANDS = {
     "lab": "A deployment in a box that leaks for the real reason: serve it, list the scenarios.",
     "selftest": "Does a suite catch every fault of the lab, and accuse none of its innocents?",
     "replay": "Send the requests behind a finding again, word for word and with fresh text.",
+    "scan": "Did a canary's markers reach anybody else? Find them in response logs.",
     "advisories": "Known faults of engines: which versions, and what they depend on.",
     "explain": "What a finding, a claim, a probe or an exit code means, and what to do.",
     "report": "Show a recorded run again, in any format.",

@@ -25,12 +25,12 @@ def know(recogniser: Recogniser, codes: CodeMaker, records: Sequence[RunRecord],
     """
     latest = sorted(records, key=lambda record: -record.info.started_at)
     older = {record.info.run: record for record in latest if record.info.run != run}
-    identities = (i for record in older.values() for i in _codes_of(record))
+    identities = (i for record in older.values() for i in codes_of(record))
     for identity in islice(identities, MAX_CODES):
         recogniser.know(identity, codes.make(identity))
 
 
-def _codes_of(record: RunRecord) -> Iterator[CodeId]:
+def codes_of(record: RunRecord) -> Iterator[CodeId]:
     """Every code that stood in a prompt of the run, once."""
     sent = {exchange.number: exchange for exchange in record.exchanges}
     for exchange in sent.values():

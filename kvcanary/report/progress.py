@@ -8,11 +8,14 @@ from itertools import count
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 
 from kvcanary.probing.events import Listener, Silence
@@ -67,6 +70,47 @@ def counter(what: str, total: int, *, quiet: bool) -> Iterator[Callable[[str], N
         ) as bars:
             task = bars.add_task("", total=total)
             yield lambda note: bars.update(task, advance=1, description=note)
+
+
+@contextmanager
+def bytes_read(total: int | None, *, quiet: bool) -> Iterator[Callable[[str, int], None]]:
+    """Counts bytes of text, each time with the file's name: a bar on a terminal, a line now and then elsewhere."""
+    console = Console(stderr=True)
+    if quiet:
+        yield lambda _name, _count: None
+    elif not console.is_terminal:
+        yield _ByteLines(console, total).advance
+    else:
+        with Progress(
+            TextColumn("scan"),
+            BarColumn(bar_width=30),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=console,
+            transient=True,
+        ) as bars:
+            task = bars.add_task("", total=total)
+            yield lambda name, count: bars.update(task, advance=count, description=name)
+
+
+class _ByteLines:
+    """A line every ten seconds is enough where lines stay."""
+
+    def __init__(self, console: Console, total: int | None) -> None:
+        self._console = console
+        self._of = "" if total is None else f" of {total:,}"
+        self._began = self._told = time.monotonic()
+        self._bytes = 0
+
+    def advance(self, name: str, count: int) -> None:
+        self._bytes += count
+        now = time.monotonic()
+        if now - self._told >= 10:
+            self._told = now
+            text = f"[{now - self._began:6.1f} s] {self._bytes:,}{self._of} bytes searched: {name}"
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class _Bars:

@@ -104,4 +104,4 @@ def test_the_shape_of_a_prompt_tells_its_codes() -> None:
         )
         held = {identity for identity, _ in prompt.codes()}
         again = record(sent, info=info(run=SCENE.run.number))
-        assert set(known._codes_of(again)) == held
+        assert set(known.codes_of(again)) == held

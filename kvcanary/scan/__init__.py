@@ -1,0 +1,1 @@
+"""Looks for this site's markers in stored text: response logs of other customers."""
