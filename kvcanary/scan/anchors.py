@@ -19,23 +19,28 @@ _GAP = rb"(?:[^A-Za-z0-9]|\\[nrtbf]|\\u[0-9A-Fa-f]{4})"
 _QUICK = rb"[Kk][Vv]%(gap)b*[Cc]|K%(gap)b+V%(gap)b*C" % {b"gap": _GAP}
 
 
-def _forms(letter: str) -> bytes:
-    """A letter in every compatibility form, as UTF-8 and as a JSON escape."""
-    same = [
-        character
-        for character in map(chr, range(0x20000))
-        if unicodedata.normalize("NFKC", character).lower() == letter
-    ]
-    encoded = (b"".join(b"\\x%02x" % byte for byte in c.encode()) for c in same)
-    escaped = (rb"\\u(?i:%04x)" % ord(c) for c in same if ord(c) < 0x10000)
-    return b"(?:" + b"|".join([*encoded, *escaped]) + b")"
+def _thorough() -> bytes:
+    """K, V and C in every compatibility form, as UTF-8 and as a JSON escape, with gaps."""
+    forms: dict[str, list[bytes]] = {"k": [], "v": [], "c": []}
+    for character in map(chr, range(0x20000)):
+        letter = unicodedata.normalize("NFKC", character).lower()
+        if letter in forms:
+            forms[letter].append(b"".join(b"\\x%02x" % byte for byte in character.encode()))
+            if ord(character) < 0x10000:
+                forms[letter].append(rb"\\u(?i:%04x)" % ord(character))
+    letters = (b"(?:" + b"|".join(same) + b")" for same in forms.values())
+    return (_GAP + b"*").join(letters)
+
+
+_USUAL_BYTES = 16
+"""A prefix is hardly ever longer: there it is looked for first."""
 
 
 class Anchors:
     """Finds the ends of prefixes."""
 
     def __init__(self, *, thorough: bool) -> None:
-        forms = (_GAP + b"*").join(_forms(letter) for letter in "kvc") if thorough else _QUICK
+        forms = _thorough() if thorough else _QUICK
         self._before = re.compile(b"(?s:" + forms + rb")\Z")
         self._forms = forms
 
@@ -59,8 +64,11 @@ class Anchors:
         """Where the prefix that ends at ``end`` begins: its first letter."""
         if data[end - 3 : end].upper() == b"KVC":
             return end - 3
-        match = self._before.search(data, max(0, end - SPAN_BYTES), end)
-        return None if match is None else match.start()
+        for reach in (_USUAL_BYTES, SPAN_BYTES):
+            match = self._before.search(data, max(0, end - reach), end)
+            if match is not None:
+                return match.start()
+        return None
 
 
 _FLAGS = hyperscan.HS_FLAG_DOTALL

@@ -17,7 +17,7 @@ from kvcanary.canary.folding import fold, squash
 from kvcanary.canary.index import CodeIndex
 from kvcanary.canary.recognise import mixed_spans
 from kvcanary.scan.anchors import Anchors
-from kvcanary.scan.letters import SPAN_BYTES, letters
+from kvcanary.scan.letters import SPAN_BYTES, Letter, letters
 from kvcanary.scan.sighting import Kind
 from kvcanary.scan.tally import Counts
 
@@ -29,6 +29,11 @@ _SHAPED = re.compile(
     rb"(?:(?<![0-9A-Za-z_])|(?<=\\[nrtbf]))KVC-?(?:[%(a)b]{4}-?){3}[%(a)b]{4}(?![0-9A-Za-z])"
     % {b"a": ALPHABET.encode()}
 )
+_PLAIN_LETTERS = re.compile(
+    rb"(?:[%(a)b][^0-9A-Za-z\\\x80-\xff]*+){18}[%(a)b]"
+    % {b"a": (ALPHABET + ALPHABET[10:].lower()).encode()}
+)
+"""Prefix and code without an escape or a letter that is not ASCII."""
 _BLANK = b"U"
 """No code has it: what was seen whole joins nothing."""
 _PLAIN = bytes.maketrans(b"abcdefghijklmnopqrstuvwxyz", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -91,17 +96,12 @@ class Searcher:
         """Whole codes, and what has their shape; each once, whatever else ends in its prefix."""
         begins = sorted({b for end in ends if (b := self._anchors.begin(data, end)) is not None})
         for begin in begins:
-            spelled = []
-            for letter in letters(data, begin, min(len(data), begin + SPAN_BYTES)):
-                spelled.append(letter)
-                if len(spelled) == len(PREFIX) + CODE_CHARACTERS:
-                    break
-            else:
+            spelled = _spelled(data, begin)
+            if spelled is None:
                 continue
-            characters = "".join(letter.character for letter in spelled)[len(PREFIX) :]
+            characters, end = spelled.characters, spelled.end
             intact = data[begin : begin + CANONICAL_LENGTH] == written(characters).encode()
             identity = self._identity(characters, intact=intact)
-            end = spelled[-1].end
             if identity is not None:
                 yield Found(begin, end, Kind.WHOLE, characters, not intact, identity)
             elif _SHAPED.match(data, begin):
@@ -134,6 +134,31 @@ class Searcher:
                 first, last = places.of(seen, part.start)
                 yield Found(first, last, Kind.PART, masked, False, part.identity)
         self._counts += Counts(windows=count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spelled:
+    """A prefix and 16 characters that can be a code, and where they end."""
+
+    characters: str
+    end: int
+
+
+def _spelled(data: bytes, begin: int) -> _Spelled | None:
+    """What stands behind a prefix: None where it cannot be a code, which most text shows at once."""
+    most = min(len(data), begin + SPAN_BYTES)
+    plain = _PLAIN_LETTERS.match(data, begin, most)
+    if plain is not None:
+        return _Spelled(_squashed(plain[0])[len(PREFIX) :], plain.end())
+    spelled: list[Letter] = []
+    for letter in letters(data, begin, most):
+        if letter.character not in ALPHABET:
+            return None
+        spelled.append(letter)
+        if len(spelled) == len(PREFIX) + CODE_CHARACTERS:
+            characters = "".join(letter.character for letter in spelled)
+            return _Spelled(characters[len(PREFIX) :], letter.end)
+    return None
 
 
 def _squashed(text: bytes) -> str:
