@@ -12,7 +12,7 @@ SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 FOR_RUNNING := $(VENV)/.installed
 FOR_DEVELOPING := $(VENV)/.installed-dev
 
-.PHONY: help demo test lint format docs docs-site measure false-alarms selftest install clean
+.PHONY: help demo test lint format docs docs-site bench measure false-alarms selftest install clean
 .NOTPARALLEL:
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make format   put the code into its format"
 	@echo "make docs     write the generated pages and JSON Schemas again"
 	@echo "make docs-site  the documentation as a site, in build/site"
+	@echo "make bench    what kvcanary costs beside what it is compared with, side by side (minutes)"
 	@echo "make measure  time, CPU and memory of both full-size runs (about a minute)"
 	@echo "make false-alarms  1,000 healthy labs of many seeds, noise and look-alikes: how many are accused (an hour)"
 	@echo "make selftest  predeploy against every fault and every look-alike of the lab (minutes)"
@@ -60,6 +61,10 @@ docs-site: $(FOR_DEVELOPING)
 
 docs: $(FOR_DEVELOPING)
 	@$(BIN)/python tools/generate_docs.py
+
+bench: $(FOR_DEVELOPING)
+	@for each in benchmarks/[a-z]*.py; do \
+	  echo "== $$each"; $(BIN)/python -m benchmarks.$$(basename $$each .py) || exit 1; done
 
 measure: $(FOR_RUNNING)
 	@$(BIN)/python tools/measure.py

@@ -30,6 +30,7 @@ from kvcanary.probing.grammar import Probe, Suite, load_probe, load_probes, load
 from kvcanary.record.notice import Notice
 from kvcanary.record.run import RunRecord
 from kvcanary.run import Options
+from kvcanary.scan.result import ScanResult
 from kvcanary.selftest.matrix import Selftest
 from kvcanary.verdict.claims import ClaimName
 from tools.dashboard import dashboard_json
@@ -77,6 +78,8 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield schemas / "selftest.schema.json", _json(matrix)
     posted = schema_of(Notice, "serialization", "notice.schema.json")
     yield schemas / "notice.schema.json", _json(posted)
+    scan = schema_of(ScanResult, "serialization", "scan.schema.json")
+    yield schemas / "scan.schema.json", _json(scan)
     for model, name in ((Probe, "probe"), (Suite, "suite"), (Advisories, "advisories")):
         document = schema_of(model, "validation", f"{name}.schema.json")
         yield schemas / f"{name}.schema.json", _json(document)

@@ -1,6 +1,7 @@
 """Markers for stored text, how they are spelled, and a reader that gives as little as it likes."""
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -51,7 +52,7 @@ class Trickle:
         return self.content.readinto(buffer[: self.most])
 
 
-SPELLINGS = {
+SPELLINGS: dict[str, Callable[[str], bytes]] = {
     "as written": lambda code: code.encode(),
     "lower case": lambda code: code.lower().encode(),
     "no separators": lambda code: code.replace("-", "").encode(),
@@ -69,7 +70,7 @@ SPELLINGS = {
     "UTF-16": lambda code: code.encode("utf-16-le")[:-1],
 }
 """Ways in which a code comes back that need no record to be found."""
-THOROUGH_SPELLINGS = {
+THOROUGH_SPELLINGS: dict[str, Callable[[str], bytes]] = {
     "full width": lambda code: code.translate(
         {n: chr(n + 0xFEE0) for n in range(0x30, 0x5B)}
     ).encode(),
