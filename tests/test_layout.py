@@ -49,7 +49,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvcanary.deployment",),
     ("kvcanary.report", "kvcanary.scan"),
     ("kvcanary.run", "kvcanary.assess", "kvcanary.memory"),
-    ("kvcanary.cli", "kvcanary.__main__"),
+    ("kvcanary.cli", "kvcanary.__main__", "kvcanary.pytest_plugin"),
 )
 """A module belongs to the longest name here that it begins with, and imports from its own layer and
 those above it. The lab stands beside: only ``cli`` starts it."""
@@ -79,6 +79,7 @@ HOMES = {
     "prometheus_api_client": ("kvcanary.telemetry.prometheus_api",),
     "requests": ("kvcanary.report.notify", "kvcanary.telemetry.prometheus_api"),
     "urllib3": ("kvcanary.report.notify", "kvcanary.telemetry.prometheus_api"),
+    "pytest": ("kvcanary.pytest_plugin",),
     "pynvml": ("kvcanary.telemetry.nvml",),
     "scipy": ("kvcanary.canary.odds", "kvcanary.probing.sizing", "kvcanary.verdict.statistics"),
 }

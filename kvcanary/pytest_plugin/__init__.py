@@ -4,9 +4,9 @@ Loaded by every pytest that runs where kvcanary is installed, so it imports next
 file to collect or the fixture is asked for.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
@@ -63,23 +63,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("kvcanary_inconclusive", "default of --kvcanary-inconclusive", default="error")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    from kvcanary.pytest_plugin.session import Session
+def _session(config: pytest.Config) -> "Session":
+    """The session's runs, made when first asked for."""
+    if _SESSION not in config.stash:
+        from kvcanary.pytest_plugin.session import Session
 
-    given = getattr(config, "workerinput", {}).get(_WORKER_INPUT)
-    config.stash[_SESSION] = Session.of(config, given)
+        given = getattr(config, "workerinput", {}).get(_WORKER_INPUT)
+        config.stash[_SESSION] = Session.of(config, given)
+    return config.stash[_SESSION]
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: object) -> None:
+def pytest_configure_node(node: Any) -> None:
     """pytest-xdist: the workers share one session, so that a suite is run once."""
-    config: pytest.Config = node.config  # type: ignore[attr-defined]
-    node.workerinput[_WORKER_INPUT] = config.stash[_SESSION].id  # type: ignore[attr-defined]
+    node.workerinput[_WORKER_INPUT] = _session(node.config).id
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput") and (session := config.stash.get(_SESSION, None)):
-        session.end()
+    if _SESSION in config.stash and not hasattr(config, "workerinput"):
+        config.stash[_SESSION].end()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -87,7 +89,10 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
         return None
     from kvcanary.pytest_plugin.suite_file import SuiteFile
 
-    return SuiteFile.from_parent(parent, path=file_path, runs=parent.config.stash[_SESSION])
+    collector: pytest.Collector = SuiteFile.from_parent(
+        parent, path=file_path, runs=_session(parent.config)
+    )
+    return collector
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -107,9 +112,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def kvcanary_run(pytestconfig: pytest.Config) -> Iterator[KvcanaryRun]:
+def kvcanary_run(pytestconfig: pytest.Config) -> KvcanaryRun:
     """A function that runs a suite against a deployment and returns the judged record: see KvcanaryRun."""
-    session = pytestconfig.stash[_SESSION]
+    session = _session(pytestconfig)
 
     def kvcanary_run(
         target: str | None = None, *, suite: str = "check", options: Sequence[str] = ()
@@ -117,4 +122,4 @@ def kvcanary_run(pytestconfig: pytest.Config) -> Iterator[KvcanaryRun]:
         __tracebackhide__ = True
         return session.record_of_a_run(target, ("--suite", suite, *options))
 
-    yield kvcanary_run
+    return kvcanary_run

@@ -6,12 +6,14 @@ from enum import Enum, auto
 
 from kvcanary.probing.grammar import Probe
 from kvcanary.record.run import RunRecord
-from kvcanary.verdict.claims import Claim, ClaimName, ExitCode, Status, Stratum, Verdict
+from kvcanary.verdict.claims import ClaimName, ExitCode, Status, Stratum, Verdict
 from kvcanary.verdict.findings import FAILING, Finding
 from kvcanary.verdict.judge import CLAIM_OF_RULE
 
 MAX_EVIDENCE = 6
 """Lines of a finding's evidence that are shown; the record has all."""
+_JUDGED = ("reader", "control")
+"""Purposes of strata that a probe is sent for."""
 
 
 class Kind(Enum):
@@ -34,46 +36,50 @@ class Outcome:
 
 
 def of_claim(record: RunRecord, name: ClaimName, path: str) -> Outcome:
-    """A claim of the run. ``path``: of the record, for the command that replays a finding."""
+    """A claim of the run. ``path``: of the record, for the commands that show more."""
     verdict = _verdict(record)
     claim = next(claim for claim in verdict.claims if claim.name is name)
     said = f"claim {name}: {claim.text}"
+    if claim.status is Status.PASS:
+        if claim.required and _unsound(verdict):
+            return Outcome(Kind.INCONCLUSIVE, f"inconclusive: {verdict.headline}")
+        return Outcome(Kind.PASSED, said)
+    mine = [f for f in record.findings if CLAIM_OF_RULE[f.rule.split("/")[0]] is name]
     if claim.status is Status.FAIL:
-        return Outcome(Kind.FAILED, _with_findings(said, record, _of_claim(record, name), path))
-    if claim.status is Status.INCONCLUSIVE:
-        if claim.required:
-            return Outcome(
-                Kind.INCONCLUSIVE,
-                _with_findings(f"inconclusive: {said}", record, _of_claim(record, name), path),
-            )
+        return Outcome(Kind.FAILED, _with_findings(said, record, mine, path))
+    if not claim.required:
         return Outcome(Kind.SKIPPED, f"not required and not shown: {said}")
-    if claim.required and _unsound(verdict):
-        return Outcome(Kind.INCONCLUSIVE, f"inconclusive: {verdict.headline}")
-    return Outcome(Kind.PASSED, said)
+    text = _with_findings(f"inconclusive: {said}", record, mine, path)
+    return Outcome(Kind.INCONCLUSIVE, text)
 
 
 def of_probe(record: RunRecord, probe: Probe, path: str) -> Outcome:
-    """What the findings in a probe's exchanges say of it; one of which nothing was measured never passes."""
+    """What the findings in a probe's exchanges say of it; what was not measured passes only with the run."""
     if not probe.groups:  # no traffic: the deployment's own figures
         return of_claim(record, ClaimName.CAPACITY, path)
     verdict = _verdict(record)
-    mine = [f for f in record.findings if _counts(f) and _in_probe(f, probe, record)]
+    said = f"probe {probe.id}"
+    numbers = {e.number for e in record.exchanges if e.probe == probe.id}
+    mine = [f for f in record.findings if _counts(f) and not numbers.isdisjoint(f.exchanges)]
     if mine:
-        first = f"probe {probe.id} ({probe.title}): {mine[0].title}"
-        return Outcome(Kind.FAILED, _with_findings(first, record, mine, path))
-    for unmet in record.plan.unmet if record.plan else ():
-        if unmet.probe == probe.id and not unmet.applicable:
-            reason = f"needs {unmet.need}, and {unmet.reason}"
-            return Outcome(Kind.SKIPPED, f"probe {probe.id} does not apply: it {reason}")
-    strata = [s for s in verdict.strata if s.name in probe.groups]
-    if any(s.measured or s.refused for s in strata):
-        lines = (f"probe {probe.id} ({probe.title})", *map(_stratum, strata))
-        return Outcome(Kind.PASSED, "\n".join(lines))
-    reasons = _why_not(record, probe)
-    said = f"probe {probe.id}: nothing of it was measured{f' ({reasons})' if reasons else ''}"
-    if verdict.exit_code is ExitCode.PASS:
-        return Outcome(Kind.SKIPPED, f"{said}; what the suite requires passes without it")
-    return Outcome(Kind.INCONCLUSIVE, f"inconclusive: {said}")
+        first = f"{said} ({probe.title}): {mine[0].title}"
+        return Outcome(Kind.FAILED, _with_findings(first, record, mine, path, whole=True))
+    unmet = [u for u in (record.plan.unmet if record.plan else ()) if u.probe == probe.id]
+    for need in unmet:
+        if not need.applicable:
+            reason = f"needs {need.need}, and {need.reason}"
+            return Outcome(Kind.SKIPPED, f"{said} does not apply: it {reason}")
+    groups = {e.group for e in record.exchanges if e.probe == probe.id}
+    strata = [s for s in verdict.strata if s.name in groups]
+    judged = [s for s in strata if s.purpose in _JUDGED]
+    lines = [f"{said} ({probe.title})", *map(_stratum, strata)]
+    if not judged or any(not (s.measured or s.refused) for s in judged):
+        if verdict.exit_code is not ExitCode.PASS:
+            lines[0] = f"inconclusive: {said} was not measured{_why_not(record, probe)}"
+            return Outcome(Kind.INCONCLUSIVE, "\n".join(lines))
+        if not judged:
+            return Outcome(Kind.SKIPPED, f"{said} was not measured{_why_not(record, probe)}")
+    return Outcome(Kind.PASSED, "\n".join(lines))
 
 
 def _verdict(record: RunRecord) -> Verdict:
@@ -92,25 +98,17 @@ def _counts(finding: Finding) -> bool:
     return finding.severity in FAILING and not finding.waived
 
 
-def _of_claim(record: RunRecord, name: ClaimName) -> list[Finding]:
-    return [f for f in record.findings if CLAIM_OF_RULE[f.rule.split("/")[0]] is name]
-
-
-def _in_probe(finding: Finding, probe: Probe, record: RunRecord) -> bool:
-    """By the exchanges that it names; by its stratum where it names none."""
-    if not finding.exchanges:
-        return finding.stratum in probe.groups
-    numbers = set(finding.exchanges)
-    return any(e.probe == probe.id for e in record.exchanges if e.number in numbers)
-
-
 def _why_not(record: RunRecord, probe: Probe) -> str:
     plan = record.plan
-    if plan is None:
-        return record.stopped or ""
-    lacking = [f"it needs {u.need}, and {u.reason}" for u in plan.unmet if u.probe == probe.id]
-    groups = tuple(f"{group}:" for group in probe.groups)
-    return "; ".join((*lacking, *(line for line in plan.skipped if line.startswith(groups))))
+    reasons = (
+        [f"it needs {u.need}, and {u.reason}" for u in plan.unmet if u.probe == probe.id]
+        if plan
+        else []
+    )
+    names = tuple(f"{start}{g}:" for g in probe.groups for start in ("", f"{probe.id}/"))
+    reasons += [line for line in (plan.skipped if plan else ()) if line.startswith(names)]
+    reasons += [record.stopped] if record.stopped else []
+    return f": {'; '.join(reasons)}" if reasons else ""
 
 
 def _stratum(stratum: Stratum) -> str:
@@ -123,20 +121,24 @@ def _stratum(stratum: Stratum) -> str:
 
 
 def _with_findings(
-    said: str, record: RunRecord, findings: Iterable[Finding], path: str
+    said: str, record: RunRecord, findings: Iterable[Finding], path: str, *, whole: bool = False
 ) -> str:
+    """``whole``: with the evidence that lies in exchanges, which a claim leaves to its probes."""
     lines = [said]
     for finding in findings:
-        lines += ["", *_finding(record.findings.index(finding) + 1, finding, path)]
-    return "\n".join((*lines, "", f"record  kvcanary report {path}"))
+        number = record.findings.index(finding) + 1
+        lines.append("")
+        lines += _finding(number, finding, path, whole=whole or not finding.exchanges)
+    return "\n".join((*lines, "", f"all of it: kvcanary report {path}"))
 
 
-def _finding(number: int, finding: Finding, path: str) -> Iterator[str]:
+def _finding(number: int, finding: Finding, path: str, *, whole: bool) -> Iterator[str]:
     yield f"F{number} {finding.severity.value}  {finding.title}  [{finding.rule}]"
     if finding.waived:
         yield f"   waived {finding.waived}"
-    yield from (f"   - {line}" for line in finding.evidence[:MAX_EVIDENCE])
-    if (more := len(finding.evidence) - MAX_EVIDENCE) > 0:
+    evidence = finding.evidence if whole else ()
+    yield from (f"   - {line}" for line in evidence[:MAX_EVIDENCE])
+    if (more := len(evidence) - MAX_EVIDENCE) > 0:
         yield f"   - and {more} more in the record"
     yield f"   what to do: {finding.remedy}"
     if finding.exchanges:

@@ -123,7 +123,7 @@ class Session:
 
 
 def _judged(record: Path, ended: int, said: str) -> Ran:
-    from kvcanary.record.journal import PARTIAL, load
+    from kvcanary.record.journal import load
 
     try:
         verdict = load(record).verdict if record.exists() else None
@@ -131,11 +131,10 @@ def _judged(record: Path, ended: int, said: str) -> Ran:
         return Ran(None, str(error))
     if verdict is not None and verdict.exit_code == ended:
         return Ran(record, None)
-    error = said.rpartition("Error: ")[2].strip() or f"`kvcanary check` ended with {ended}."
-    for path in (record, record.with_name(record.name + PARTIAL)):
-        if path.exists():
-            error += f"\nWhat was recorded: kvcanary report {path}"
-    return Ran(None, error)
+    complaint = said.rpartition("Error: ")[2].strip() or f"`kvcanary check` ended with {ended}."
+    if record.exists():
+        complaint += f"\nWhat was recorded: kvcanary report {record}"
+    return Ran(None, complaint)
 
 
 def _check(words: Sequence[str]) -> tuple[int, str]:

@@ -45,7 +45,11 @@ class SuiteFile(pytest.File):
         for claim in ClaimName:
             yield ClaimItem.from_parent(self, name=f"claim[{claim}]", claim=claim)
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:
+    def repr_failure(
+        self,
+        excinfo: pytest.ExceptionInfo[BaseException],
+        style: Any = None,  # noqa: ARG002 - a node's, not a collector's
+    ) -> Any:
         """What is wrong with the file; nothing of how that was found."""
         if isinstance(excinfo.value, self.CollectError):
             return str(excinfo.value)
