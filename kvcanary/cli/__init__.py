@@ -94,7 +94,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that is not UTF-8 gets \\u escapes
             stream.reconfigure(errors="backslashreplace")
-    # SIGTERM (a job that is cancelled) leaves as much as Ctrl-C does
+    # SIGTERM (a job that is cancelled) leaves as much as Ctrl-C does, also where a shell has that ignored
+    # because it started us in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         code = cli.main(standalone_mode=False)

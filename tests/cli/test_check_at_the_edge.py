@@ -89,15 +89,25 @@ def test_an_interrupt_leaves_a_valid_partial_record_and_no_lab(
     assert " INCONCLUSIVE   interrupted" in shown.out
 
 
-def test_an_interrupt_while_nothing_answers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "first"),
+    [
+        (signal.SIGINT, ""),
+        (signal.SIGTERM, "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "),
+    ],
+    ids=["interrupt", "terminated in the background of a script"],
+)
+def test_an_interrupt_while_nothing_answers(
+    number: signal.Signals, first: str, tmp_path: Path
+) -> None:
     async def interrupting(call: Call) -> None:
         if call.method == "POST":
-            os.kill(int(call.fields["model"]), signal.SIGINT)
+            os.kill(int(call.fields["model"]), number)
         await call.disconnected()
 
     # The model's name is how the server learns whom to interrupt.
     script = (
-        "import os, sys; sys.argv[1:] = ['check', sys.argv[1], '--model', str(os.getpid()), "
+        f"{first}import os, sys; sys.argv[1:] = ['check', sys.argv[1], '--model', str(os.getpid()), "
         "'--context', '8192', '--deadline', '60']; from kvcanary.cli import main; main()"
     )
 

@@ -298,11 +298,15 @@ def test_an_interrupt_ends_the_run_and_leaves_its_record(
     pytester: pytest.Pytester, state: Path
 ) -> None:
     suite(pytester)
-    with serving(0, "") as (url, asked):
-        process = subprocess.Popen(
+    with (
+        serving(0, "") as (url, asked),
+        subprocess.Popen(
             [sys.executable, "-m", "pytest", *LOADED, "--kvcanary-target", url],
             stdout=subprocess.DEVNULL,
-        )
+            # not ignored, whatever shell runs these tests
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as process,
+    ):
         assert asked.wait(GUARD_SECONDS)
         process.send_signal(signal.SIGINT)  # to pytest alone, as from a supervisor
         assert process.wait(GUARD_SECONDS) == pytest.ExitCode.INTERRUPTED
