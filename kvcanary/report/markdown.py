@@ -19,6 +19,8 @@ MAX_SKIPPED = 30
 MAX_TEXT = 1_000
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#!|<>~&$])")
 _NAME = re.compile(r"`([A-Za-z0-9][A-Za-z0-9 ./=-]{0,80})`")
+_LIST = re.compile(r"^(\d*)([-+=.)])")
+"""What makes a list, a rule or a heading of the line that it begins."""
 _APART = "&#8203;"
 """A space of no width: keeps ``@name``, ``#1`` and addresses from becoming links."""
 
@@ -44,8 +46,9 @@ def render(record: RunRecord) -> str:
 
 def sentence(text: str) -> str:
     """Text that stands for itself; what is a plain name between backticks stays code."""
-    pieces = _NAME.split(text[:MAX_TEXT])
-    return "".join(f"`{p}`" if i % 2 else _escaped(p) for i, p in enumerate(pieces))
+    pieces = _NAME.split(" ".join(text[:MAX_TEXT].split()))
+    whole = "".join(f"`{p}`" if i % 2 else _escaped(p) for i, p in enumerate(pieces))
+    return _LIST.sub(r"\1\\\2", whole)
 
 
 def code(text: str) -> str:

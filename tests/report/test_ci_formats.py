@@ -10,6 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 import xmlschema
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from kvcanary.errors import ConfigError
@@ -17,7 +19,7 @@ from kvcanary.record.run import RunRecord
 from kvcanary.record.source import Source
 from kvcanary.report import github, junit, markdown, nagios, sarif
 from kvcanary.report.formats import FORMATS, PRINTED
-from kvcanary.verdict.claims import Status
+from kvcanary.verdict.claims import ExitCode, Status
 from tests.builders import finding
 from tests.report.scenes import HOSTILE, VERDICTS, failing, hostile, inconclusive, passing
 
@@ -289,3 +291,58 @@ def test_nagios_gets_one_line_with_perfdata(scene: str) -> None:
     assert "|" not in perfdata
     for one in perfdata.split():
         assert re.fullmatch(r"[a-z_]+=-?[0-9.]+s?(;[0-9.]*){0,4}", one), one
+
+
+# any text at all
+
+SPECIAL = st.text("`|<>[]()!*_\\#@:/%-+=~$&{}.,;'\" 12aw\n\r\t\x00\x1b\u202e\u2028", max_size=40)
+anything = settings(max_examples=60, deadline=None)
+ANY = st.one_of(SPECIAL, st.text(max_size=40), st.just(HOSTILE))
+
+
+def printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+@anything
+@given(ANY)
+def test_no_text_becomes_markup(text: str) -> None:
+    for told in (markdown.sentence(printable(text)), markdown.code(printable(text))):
+        html = rendered(f"- {told} end\n")
+        assert set(re.findall(r"<(\w+)", html)) <= {"ul", "li", "code"}, told
+        assert html.count("<li>") == 1
+        html = rendered(f"| a | b |\n| --- | --- |\n| {told} | last |\n")
+        assert set(re.findall(r"<(\w+)", html)) <= {
+            "table",
+            "thead",
+            "tbody",
+            "tr",
+            "th",
+            "td",
+            "code",
+        }
+        assert "<td>last</td>" in html
+        assert html.count("<td>") == 2
+
+
+@anything
+@given(ANY)
+def test_no_text_becomes_a_command_or_a_second_line(text: str) -> None:
+    about = run_of("inconclusive")
+    run = about.model_copy(update={"findings": (finding(title=text, rule=text, remedy=text),)})
+    told = github.render(run)
+    assert "".join(m.group() for m in LINE.finditer(told)) == told
+    assert nagios.line(ExitCode.PASS, text).count("\n") == 1
+    for result in sarif_run(run)["results"]:
+        assert not CONTROL.search(result["message"]["text"])
+
+
+@anything
+@given(ANY)
+def test_every_text_is_valid_xml(text: str) -> None:
+    run = run_of("failing")
+    assert run.verdict
+    claims = tuple(c.model_copy(update={"text": text}) for c in run.verdict.claims)
+    verdict = run.verdict.model_copy(update={"claims": claims})
+    found = tuple(f.model_copy(update={"title": text}) for f in run.findings)
+    ET.fromstring(junit.render(run.model_copy(update={"verdict": verdict, "findings": found})))
