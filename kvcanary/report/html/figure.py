@@ -217,8 +217,7 @@ def badges(guides: Sequence[Guide]) -> tuple[Badge, ...]:
     """The letters above the guides."""
     placed = sorted((guide.x, guide.letter) for guide in guides if guide.x is not None)
     return tuple(
-        Badge(round(sum(x for x, _ in group) / len(group), 2), _letters([w for _, w in group]))
-        for group in together(placed, _letters)
+        Badge(group[0][0], _letters([w for _, w in group])) for group in together(placed, _letters)
     )
 
 
@@ -243,10 +242,9 @@ def together(
 def _ends(
     group: Sequence[tuple[float, str]], text: Callable[[Sequence[str]], str]
 ) -> tuple[float, float]:
-    """Where a group's text begins and ends, in percent: about its middle, and within the picture."""
+    """Where a group's text begins and ends, in percent: about its first place, and within the picture."""
     width = LETTER * (len(text([name for _, name in group])) + 2)
-    middle = sum(x for x, _ in group) / len(group)
-    left = min(max(0.0, middle - width / 2), 100.0 - width)
+    left = min(max(0.0, group[0][0] - width / 2), 100.0 - width)
     return left, left + width
 
 

@@ -66,8 +66,8 @@ def draw(record: RunRecord) -> Figure | Missing:
         TITLE,
         "The upper rows show how many tokens of each pool were in use, the dashed line a full pool. The rows "
         "below show when each probe had requests under way; a flag is the finding of that number, at the first "
-        "request that it is about. A leak needs pages that were used before: look for use that falls before a "
-        "flag.",
+        "request that it is about (neighbours share one). A leak needs pages that were used before: look for "
+        "use that falls before a flag.",
         Lanes(
             (*(_rank(s, axis, began) for s in shown), *probes[:MOST_PROBES]),
             axis.moments(),
@@ -192,7 +192,7 @@ def _flags(firsts: dict[int, float]) -> Iterator[Flag]:
     """Findings by their first moment; those whose numbers would lie over one another together."""
     placed = sorted((x, which) for which, x in firsts.items())
     for group in together(((x, str(which)) for x, which in placed), _named):
-        x = round(sum(x for x, _ in group) / len(group), 2)
+        x = group[0][0]
         anchor = "start" if x < EDGE else "end" if x > 100 - EDGE else "middle"
         yield Flag(x, _named([name for _, name in group]), anchor)
 
