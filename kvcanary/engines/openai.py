@@ -16,6 +16,8 @@ class Model:
     context_tokens: int | None
     root: str | None = None
     """What it is made of: two names of one model have one root, an adapter has its own."""
+    parent: str | None = None
+    """The model that it is an adapter of."""
 
 
 def models(document: object) -> tuple[Model, ...]:
@@ -23,10 +25,20 @@ def models(document: object) -> tuple[Model, ...]:
     cards = map(fields, entries(fields(document).get("data")))
     named = ((name(card.get("id")), card) for card in cards)
     return tuple(
-        Model(n, positive(card.get("max_model_len")), name(card.get("root")))
+        Model(
+            n,
+            positive(card.get("max_model_len")),
+            name(card.get("root")),
+            name(card.get("parent")),
+        )
         for n, card in named
         if n
     )
+
+
+def adapters_of(served: Sequence[Model], asked: str) -> tuple[str, ...]:
+    """Names of the adapters of ``asked``, as vLLM and SGLang list them."""
+    return tuple(m.name for m in served if m.name != asked and m.parent == asked)
 
 
 def others(served: Sequence[Model], asked: str) -> frozenset[str]:

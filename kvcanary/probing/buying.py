@@ -156,6 +156,8 @@ def _serves(stage: Stage) -> str:
         return "reads beside what has to be refused"
     if Purpose.RETURN in purposes:
         return "reads the same text again"
+    if Purpose.ADAPTED in purposes:
+        return "reads with an adapter"
     if Purpose.VISITOR in purposes:
         return "reads it as another tenant"
     if any(e.purpose is Purpose.CONTROL for e in stage.exchanges):

@@ -144,6 +144,9 @@ class Read(_Strict):
     recite: bool = False
     """Ask for the label at the start and for what follows it: a long answer in which a piece that is missing,
     or there twice, shows."""
+    adapter: bool = False
+    """Sent to an adapter (LoRA) of the model: the first that the front door lists, or that the deployment file
+    gives a tenant. What it answers is compared with its answers to text of its own."""
     salted: bool = False
     """Each tenant is sent with a cache salt of its own."""
     features: tuple[Feature, ...] = Field(default=(Feature.PLAIN,), min_length=1)
@@ -179,6 +182,8 @@ class Read(_Strict):
             raise ValueError("`total` belongs to fresh text")
         if self.again is not None and self.control:
             raise ValueError("prompts that are sent again are no control")
+        if self.adapter and (self.control or self.tenant == "other"):
+            raise ValueError("what is sent to an adapter is no control, and as its own tenant")
         return self
 
 

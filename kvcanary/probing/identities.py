@@ -39,6 +39,11 @@ class Identities:
         """What a tenant's requests ask for."""
         return self.of(tenant).model or self.endpoint.model
 
+    def adapters(self) -> tuple[str, ...]:
+        """What else than the endpoint's model tenants ask for."""
+        models = (identity.model for identity in self.given)
+        return tuple(dict.fromkeys(m for m in models if m and m != self.endpoint.model))
+
     def _keys(self) -> Sequence[SecretKey | None]:
         return list(
             dict.fromkeys(i.api_key or self.endpoint.api_key for i in self.given or (ANYBODY,))

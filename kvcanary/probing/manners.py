@@ -30,8 +30,13 @@ _NO_SUCH_TYPE = {
 
 
 def overrides_of(manner: Manner, api: Api, model: str) -> tuple[tuple[str, str], ...]:
-    """Fields of the body, as JSON text, that are sent in place of whatever else stands there."""
-    fields = {**_feature(manner.feature, api), **_spoilt(manner.spoilt, api, model)}
+    """Fields of the body, as JSON text, that are sent in place of whatever else stands there. ``model``: what
+    is asked for, the adapter where the manner says so."""
+    fields = {
+        **({"model": model} if manner.adapter else {}),
+        **_feature(manner.feature, api),
+        **_spoilt(manner.spoilt, api, model),
+    }
     return tuple((name, json.dumps(value)) for name, value in fields.items())
 
 

@@ -17,6 +17,7 @@ class Need(StrEnum):
     METRICS = "metrics"
     SEVERAL_KEYS = "several-keys"
     SEVERAL_WORKERS = "several-workers"
+    ADAPTERS = "adapters"
 
     @property
     def meaning(self) -> str:
@@ -31,19 +32,22 @@ _MEANINGS = {
     Need.METRICS: "every worker's counters can be read",
     Need.SEVERAL_KEYS: "requests are sent with two API keys or more",
     Need.SEVERAL_WORKERS: "more than one pair of workers serves requests",
+    Need.ADAPTERS: "an adapter (LoRA) of the model is served and known",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What is known before anything is planned. ``pairs``: pairs of workers, None where unknown; ``counted``:
-    whether all of them tell their counters; ``keys``: API keys that requests are sent with."""
+    whether all of them tell their counters; ``keys``: API keys that requests are sent with; ``adapters``: those
+    of the model that are known."""
 
     facts: Facts
     streaming: bool = True
     pairs: int | None = None
     counted: bool = False
     keys: int = 1
+    adapters: int = 0
 
 
 def unmet(probe: str, needs: Sequence[Need], situation: Situation) -> tuple[UnmetNeed, ...]:
@@ -67,6 +71,8 @@ def _missing(need: Need, at: Situation) -> Iterator[tuple[str, bool]]:
             yield "not every worker's counters can be read (/metrics)", True
         case Need.SEVERAL_KEYS if at.keys < 2:
             yield "all requests have one API key", False
+        case Need.ADAPTERS if not at.adapters:
+            yield "no adapter of the model is listed (/v1/models), nor given to a tenant", False
         case Need.SEVERAL_WORKERS if at.pairs is None:
             yield "how many workers there are is unknown", True
         case Need.SEVERAL_WORKERS if at.pairs is not None and at.pairs < 2:

@@ -275,6 +275,8 @@ class Planner:
             reader = self._reader(step.group, index, tokens, purpose)
             if not feature.keeps_the_answer:
                 reader = replace(reader, group=reader.group + "-with", purpose=Purpose.FEATURE)
+            if step.adapter:
+                reader = replace(reader, purpose=Purpose.ADAPTED)
             manner = self._manner(step).model_copy(update={"feature": feature})
             readers.append(
                 replace(
@@ -315,7 +317,7 @@ class Planner:
                     first,
                     number=next(self._numbers),
                     group=self._prefix + step.group,
-                    purpose=Purpose.VISITOR if other else Purpose.RETURN,
+                    purpose=_visit(step),
                     tokens=tokens,
                     max_tokens=self._output_of(step),
                     expected=step.expect,
@@ -340,6 +342,7 @@ class Planner:
         return Manner(
             begun=step.begun,
             recite=step.recite,
+            adapter=step.adapter,
             salted=step.salted,
             full_output=step.full_output,
             crowded=step.at_once is not None and step.at_once > 1,
@@ -373,6 +376,13 @@ class Planner:
 
     def _fits(self, tokens: int) -> bool:
         return tokens >= self._calibration.base_tokens
+
+
+def _visit(step: Read) -> Purpose:
+    """What it is to send a text again."""
+    if step.adapter:
+        return Purpose.ADAPTED
+    return Purpose.VISITOR if step.tenant == "other" else Purpose.RETURN
 
 
 def _neighbour(tenant: int) -> int:

@@ -127,6 +127,7 @@ class Runner:
             pairs=len(topology.pairs) if topology else None,
             counted=topology is not None and topology.visible,
             keys=self._sender.identities.separation().keys,
+            adapters=len(self._sender.adapters),
         )
         return make_plan(
             self._probes,

@@ -183,7 +183,7 @@ class Sender:
                 headers=_steering_header(letter.rank),
                 identity=self._identity(tenant, manner),
                 whole=manner.feature is Feature.WHOLE,
-                overrides=overrides_of(manner, client.endpoint.api, self.identities.model(tenant)),
+                overrides=overrides_of(manner, client.endpoint.api, self._model(tenant, manner)),
             ),
             deadline_seconds=deadline_seconds,
             on_first_token=on_first_token,
@@ -241,9 +241,21 @@ class Sender:
             phantoms=len(self.cast.tenants) + len(self.cast.phantoms) - len(sent),
         )
 
-    def _answerer(self, reply: Reply, tenant: int) -> Answerer:
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The model's adapters, as far as the front door lists them or the deployment file names them."""
+        listed = openai.adapters_of(self.served or (), self.client.endpoint.model)
+        return tuple(dict.fromkeys((*listed, *self.identities.adapters())))
+
+    def _model(self, tenant: int, manner: Manner) -> str:
+        """What is asked for."""
+        if manner.adapter and self.adapters:
+            return self.adapters[0]
+        return self.identities.model(tenant)
+
+    def _answerer(self, reply: Reply, tenant: int, manner: Manner) -> Answerer:
         site = self.writer.site_key.derive("answerer")
-        asked = self.identities.model(tenant)
+        asked = self._model(tenant, manner)
         strays = reply.stray_ids[:MAX_STRAYS]
         return Answerer(
             as_asked=None if reply.model is None else reply.model == asked,
@@ -314,7 +326,7 @@ class Sender:
             )
             if reply.refusal
             else None,
-            answerer=self._answerer(reply, tenant),
+            answerer=self._answerer(reply, tenant, letter.manner),
             recall=reading.recall if _shows_recall(reply, reading) else Recall.NOT_READ,
             decoy_seen=reading.decoy_seen,
             own=tuple(sorted(reading.own)),

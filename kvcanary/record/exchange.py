@@ -31,6 +31,8 @@ class Purpose(StrEnum):
     """The very text of an earlier request, as another tenant: what is cached for the first is not for it."""
     SPOILT = "spoilt"
     """Holds something that any correct server refuses."""
+    ADAPTED = "adapted"
+    """Sent to an adapter of the model, its own text or one that the model has read: compared with each other."""
     FEATURE = "feature"
     """Asks for a feature that changes what an answer looks like: searched for foreign text only."""
 

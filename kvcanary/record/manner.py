@@ -64,6 +64,8 @@ class Manner(Recorded):
     """All of the output is asked for (``ignore_eos``)."""
     crowded: bool = False
     """Sent beside others of its stratum on purpose: which workers served it cannot be told apart."""
+    adapter: bool = False
+    """Sent to the first adapter of the model instead of the model itself."""
     one_name: bool = False
     """All requests of the stratum have one and the same ``X-Request-Id``."""
 

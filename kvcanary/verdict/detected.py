@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from kvcanary.detect import (
     accounting,
+    adapters,
     advisories,
     availability,
     bystanders,
@@ -66,5 +67,6 @@ def detected(record: RunRecord, known: Sequence[advisories.Advisory]) -> tuple[F
     found += pool_return.findings(facts, record.facts_after)
     if not record.info.replays:  # whose text may be in a cache already
         found += cached.findings(exchanges)
+        found += adapters.findings(exchanges)
         found += shared_cache.findings(exchanges, record.info.separation)
     return tuple(sorted(found, key=lambda f: (_ORDER.index(f.severity), f.odds or 0.0)))

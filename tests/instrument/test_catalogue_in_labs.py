@@ -29,6 +29,7 @@ FAULTY = (
     ("replay", "whole-prompt-cached", {"replay/labels-lost"}),
     ("tenants", "cache-ignores-salt", {"isolation/cache-shared-unasked"}),
     ("saturation", "resume-repeats", {"continuity/broken", "continuity/broken-undecided"}),
+    ("adapters", "cache-ignores-adapter", {"replay/cached-across-adapters"}),
     ("backlog", "refused-time-out", {"isolation/foreign-text", "ownership/labels-lost"}),
 )
 

@@ -13,7 +13,7 @@ from kvcanary.verdict.judge import judge
 from tests.builders import facts, healthy, sound, worker
 
 USUAL = Calibration(base_tokens=430, chapter_tokens=540.0, fitted_tokens=9_000)
-EVERYTHING = Situation(sound(), streaming=True, pairs=4, counted=True, keys=2)
+EVERYTHING = Situation(sound(), streaming=True, pairs=4, counted=True, keys=2, adapters=1)
 NOTHING = Situation(
     facts(worker(Role.DECODE, None, limit=None, context=None)), streaming=False, keys=0
 )
