@@ -194,8 +194,13 @@ def test_a_replay_of_the_incident_meets_it_again(
     """Of one stratum, and of all of them."""
     folder, _, record = sick
     number = 1 + [f.rule for f in record.findings].index(rule)
-    ended = kvcanary(folder, "replay", str(folder / "run.jsonl"), f"F{number}")
+    report = folder / "replay.json"
+    path, wanted = str(folder / "run.jsonl"), f"json={report}"
+    ended = kvcanary(folder, "replay", path, f"F{number}", "--report", wanted)
     assert ended.code == 1, ended.said
+    told = RunRecord.model_validate_json(report.read_text())
+    assert told.info.replays == f"{record.info.run:07x}/{rule}"
+    assert rule in {f.rule for f in told.findings}
     assert "with the same text: it came back" in ended.out
     assert "with fresh text: it came back" in ended.out
 
@@ -212,9 +217,19 @@ def test_a_replay_elsewhere_finds_it_gone(sick: tuple[Path, Ended, RunRecord]) -
         "fresh",
         "--target",
         HEALTHY,
+        "--report",
+        f"json={folder}/nowhere/../replay.json",
+    )
+    assert ended.code == 2, "nothing is sent for a report that cannot be written"
+    assert "is its folder there?" in ended.said
+    ended = kvcanary(
+        folder,
+        *("replay", str(folder / "run.jsonl"), f"F{number}", "--text", "fresh"),
+        *("--target", HEALTHY, "--report", f"junit={folder}/replay.xml"),
     )
     assert ended.code == 0, ended.said
     assert "it did not come back" in ended.out
+    assert "<failure" not in (folder / "replay.xml").read_text()
 
 
 def test_what_cannot_be_replayed(sick: tuple[Path, Ended, RunRecord], tmp_path: Path) -> None:
