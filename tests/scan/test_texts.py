@@ -100,13 +100,16 @@ def test_a_planted_code_is_found_once_and_where_it_begins_however_the_text_is_cu
     assert one.altered == (spelling != "as written")
 
 
-@pytest.mark.parametrize("piece", [1, 700, SPAN_BYTES, 3_000])
-def test_a_code_at_any_border_of_a_piece_is_found_once(piece: int) -> None:
-    searcher = quick()
-    for shift in range(60):
-        text = b"." * (2 * piece + shift) + CODE.encode() + b"." * (3_000 if shift % 2 else 0)
-        (one,) = seen(searcher, text, piece=piece)
-        assert one.offset == 2 * piece + shift
+@pytest.mark.parametrize("marker", [CODE, CODE[4:18]], ids=["a whole code", "part of one"])
+@pytest.mark.parametrize("border", ["of what a piece answers for", "of a piece", "of a range"])
+def test_a_marker_at_any_border_is_told_once_and_in_full(marker: str, border: str) -> None:
+    piece = 1_000
+    at = LEAD_BYTES + piece + (SPAN_BYTES if border == "of a piece" else 0)
+    ranged = border == "of a range"
+    for shift in range(-3, len(marker) + 4):
+        text = b"." * (at - shift) + marker.encode() + b"." * 3_000
+        (one,) = seen(THOROUGH, text, [at] if ranged else [], piece=1 << 18 if ranged else piece)
+        assert (one.offset, one.characters) == (at - shift, 16 if marker == CODE else 12)
 
 
 @pytest.mark.parametrize("spelling", [*SPELLINGS, *THOROUGH_SPELLINGS])
