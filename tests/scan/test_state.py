@@ -103,6 +103,16 @@ def test_a_compressed_file_is_read_again_only_if_it_has_grown(tmp_path: Path) ->
     assert scanned(tmp_path, "log.gz") == [("log.gz", ANOTHER, 28)]
 
 
+def test_records_of_a_compressed_file_that_has_grown_are_told_once(tmp_path: Path) -> None:
+    log = tmp_path / "log.gz"
+    first = f'{{"a": "{CODE}"}}\n'
+    log.write_bytes(gzip.compress(first.encode()))
+    assert scanned(tmp_path, "log.gz", task=RECORDS) == [("log.gz", CODE, 0)]
+    with log.open("ab") as file:
+        file.write(gzip.compress(f'{{"a": "{ANOTHER}"}}\n'.encode()))
+    assert scanned(tmp_path, "log.gz", task=RECORDS) == [("log.gz", ANOTHER, len(first))]
+
+
 class Killed(BaseException):
     """Nothing is done about it, as about SIGKILL."""
 
