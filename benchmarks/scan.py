@@ -47,8 +47,9 @@ class Cost:
 
 def cost(command: Sequence[str], environment: dict[str, str]) -> Cost:
     """User and system time, and the peak of resident memory, of one command."""
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-    _, _, usage = os.wait4(process.pid, 0)
+    with tempfile.TemporaryFile() as out:  # grep stops at the first match when nobody reads it
+        process = subprocess.Popen(command, env=environment, stdout=out)
+        _, _, usage = os.wait4(process.pid, 0)
     process.returncode = 0  # it was waited for here
     return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
