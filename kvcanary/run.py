@@ -86,6 +86,8 @@ class Options:
     """Older runs of this site, to find parts of their markers."""
     resume: RunRecord | None = field(default=None, repr=False)
     """A run that was cut off, to go on with."""
+    stop_when_proven: bool = False
+    """End there, also where the suite would go on."""
     turn: int = 0
     """Runs of this kind before: which of a step's lengths in turn is due."""
     allow_intrusive: bool = False
@@ -315,7 +317,7 @@ async def _send_and_watch(
         options.deadline_seconds,
         _budget(suite, options.budget),
         suite.tokens,
-        suite.stop_when_proven,
+        suite.stop_when_proven or options.stop_when_proven,
         suite.bound,
     )
     meter = await make_meter(sender.client, facts, with_key=target.trust_discovered)

@@ -28,8 +28,21 @@ FORMATS = ("text", "json", "markdown")
     default="soak",
     show_default=True,
     metavar="ID|FILE",
-    help="Suite whose probes of its mechanism a fault gets that the first one does not catch; `none` for no "
-    "second try.",
+    help="Suite whose probes of its mechanism a fault gets by which no claim fails in the first one; look-alikes "
+    "get two of them each. `none` for no second try.",
+)
+@click.option(
+    "--probe",
+    "probes",
+    multiple=True,
+    metavar="ID|FILE",
+    help="Only this probe, without a second try; may be given more than once.",
+)
+@click.option(
+    "--to-the-end",
+    is_flag=True,
+    help="Go on where a fault is proven, to see what else catches it; and run all probes of the second suite "
+    "against look-alikes.",
 )
 @click.option(
     "--context",
@@ -104,6 +117,8 @@ FORMATS = ("text", "json", "markdown")
 def selftest(
     suite: str,
     besides: str,
+    probes: tuple[str, ...],
+    to_the_end: bool,
     context: int,
     page: int,
     faults: tuple[str, ...],
@@ -144,10 +159,14 @@ def selftest(
 
     cases = chosen(faults, look_alikes)
     for name in dict.fromkeys((suite, *([] if besides == NO_SUITE else [besides]))):
-        load_probes(load_suite(name).probes)  # what cannot be read is told before anything is run
+        load_probes(
+            (*load_suite(name).probes, *probes)
+        )  # what cannot be read is told before anything is run
     terms = Terms(
         suite=suite,
         besides=None if besides == NO_SUITE else besides,
+        probes=probes,
+        to_the_end=to_the_end,
         context_tokens=context,
         page_tokens=page,
         seed=seed,

@@ -1,7 +1,7 @@
 """Soak: answers do not get worse, nor slower, with the number of requests.
 
-The first third of a long stratum against its last (exact tests, no distribution assumed). Warnings: what a
-resource that runs out looks like before anything fails. Source: S36926, D7489; a soak of hundreds of answers.
+The first part of a long stratum against its last (exact tests, no distribution assumed): what a resource
+that runs out looks like before anything fails. Source: S36926, D7489; a soak of hundreds of answers.
 """
 
 from collections.abc import Sequence
@@ -14,24 +14,26 @@ from kvcanary.verdict.findings import Finding, Severity
 LEAST = 36
 """Answers of a stratum that there have to be."""
 SURPRISING = 1e-4
+PROVEN = 1e-6
+"""Odds at or below which answers that get worse are no accident: labels were lost that were kept before."""
 SLOWER = 2.0
-"""Times as slow that the last third has to be, at its median, with the middle third in between."""
+"""Times as slow that the last fifth has to be as the first, at its median, with the rest in between."""
 LEAST_TIMED = 150
 """Answers of a stratum whose times are compared: others come and go in a shorter while."""
 JUDGED = (Purpose.READER, Purpose.RETURN)
 
 
 def findings(exchanges: Sequence[Exchange]) -> tuple[Finding, ...]:
-    """Warnings for strata that get worse or slower from their first third to their last."""
+    """Strata that get worse from their first third to their last, or (a warning) slower."""
     judged = [e for e in exchanges if e.purpose in JUDGED and e.answered]
     found: list[Finding] = []
     for group in sorted({e.group for e in judged}):
         members = sorted((e for e in judged if e.group == group), key=lambda e: e.started_at)
         if len(members) >= LEAST:
-            third = len(members) // 3
+            third, fifth = len(members) // 3, len(members) // 5
             found += (
                 *_worse(group, members[:third], members[-third:]),
-                *_slower(group, members[:third], members[third:-third], members[-third:]),
+                *_slower(group, members[:fifth], members[fifth:-fifth], members[-fifth:]),
             )
     return tuple(found)
 
@@ -46,7 +48,7 @@ def _worse(group: str, first: Sequence[Exchange], last: Sequence[Exchange]) -> t
     return (
         Finding(
             rule="soak/worse",
-            severity=Severity.DEGRADED,
+            severity=Severity.CORRUPTION if odds <= PROVEN else Severity.DEGRADED,
             stratum=group,
             title=f"answers in `{group}` get worse with the number of requests",
             evidence=(
@@ -65,7 +67,7 @@ def _slower(
     group: str, first: Sequence[Exchange], between: Sequence[Exchange], last: Sequence[Exchange]
 ) -> tuple[Finding, ...]:
     before, meanwhile, after = (_paces(part) for part in (first, between, last))
-    if min(map(len, (before, meanwhile, after))) < LEAST_TIMED // 3:
+    if min(map(len, (before, meanwhile, after))) < LEAST_TIMED // 5:
         return ()
     if not median(before) <= median(meanwhile) <= median(after):
         return ()
@@ -82,7 +84,7 @@ def _slower(
             title=f"answers in `{group}` get slower with the number of requests",
             evidence=(
                 (
-                    f"seconds a token: {median(before):.4f} in the first third, {median(after):.4f} in the last "
+                    f"seconds a token: {median(before):.4f} in the first fifth, {median(after):.4f} in the last "
                     f"(medians); odds of chance {odds:.0e}"
                 ),
             ),

@@ -85,4 +85,10 @@ def response_cache(scenario: Scenario) -> Scenario:
 
 
 def half(scenario: Scenario) -> int:
+    """Half the context."""
     return _share(scenario, 1, 2)
+
+
+def quarter(scenario: Scenario) -> int:
+    """A quarter of it."""
+    return _share(scenario, 1, 4)

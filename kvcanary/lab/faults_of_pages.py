@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvcanary.lab.brought import adapters, host_tier, short_prefill, slow_transfer, time_out
+from kvcanary.lab.brought import (
+    adapters,
+    host_tier,
+    quarter,
+    short_prefill,
+    slow_transfer,
+    time_out,
+)
 from kvcanary.lab.chances import FaultKey
 from kvcanary.lab.fault import Fault
 
@@ -62,7 +69,8 @@ FAULTS_OF_PAGES: Final = (
         FaultKey.ABORT_IN_TRANSFER,
         "freed-too-early",
         "transfer: the client has gone",
-        "decode's pages are free at once, and the writes that are queued for them come later",
+        "decode's pages are free at once, and the writes that are queued for them come after the next"
+        " transfer",
         "aborts during the transfer, and others that get the pages",
         "another request's answer is computed from the aborted one's text",
         _LEAK,
@@ -108,11 +116,13 @@ FAULTS_OF_PAGES: Final = (
         FaultKey.NOTHING_SENT,
         "success-without-coverage",
         "transfer: what is sent",
-        "complete is said though no page was sent",
-        "any request",
+        "complete is said though no page was sent (above a quarter of the context: with all prompts there would be"
+        " nothing to compare with)",
+        "prompts of that length",
         _REFUSED,
         _LEAK,
         ("S30233", "D15079"),
+        usual_above=quarter,
     ),
     Fault(
         FaultKey.HEAD_MISSING,
@@ -232,6 +242,7 @@ FAULTS_OF_PAGES: Final = (
         "nothing but an early first token",
         "a finding on timing",
         ("arXiv 2409.20002", "V17045"),
+        by_time=True,
     ),
     # --------------------------------------------------------------------------- page boundary
     Fault(

@@ -128,9 +128,11 @@ FAULTS_OF_SERVICE: Final = (
         "while one DP rank is full no rank reserves anything",
         "one rank's pool filled",
         "short requests wait for long ones they have nothing to do with",
-        "availability fails",
+        "a warning of starved bystanders, at lengths that take many seconds",
         ("V35541",),
         brings=ranks,
+        blind="who waits behind a full rank waits no longer than in one queue for all, which is innocent: a"
+        " client cannot tell that another rank had room",
     ),
     # --------------------------------------------------------------------------- resource leak
     Fault(
@@ -210,6 +212,7 @@ FAULTS_OF_SERVICE: Final = (
         "answers that get slower",
         "a finding on the slope",
         ("S36926",),
+        by_time=True,
     ),
     Fault(
         FaultKey.DEGENERATE_UNDER_LOAD,

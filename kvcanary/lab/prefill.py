@@ -274,9 +274,9 @@ class PrefillRank:
         self.host.keep(evicted.keys, pages)
 
     async def _offload_late(self, evicted: Evicted) -> None:
-        """The copy begins two chunks after the pages were free."""
-        chunks = 2 * self._scenario.prefill_chunk_tokens
-        await self._clock.sleep(chunks / self._scenario.prefill_tokens_per_second)
+        """The copy is through when that many tokens are copied: the pages were free before it began."""
+        tokens = len(evicted.pages) * self.pool.page_tokens
+        await self._clock.sleep(tokens / self._scenario.host_tokens_per_second)
         self._offload(evicted)
 
     async def _load_back(self, job: Job, keys: list[bytes]) -> None:

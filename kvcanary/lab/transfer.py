@@ -46,6 +46,8 @@ class Sender:
         self._chances = chances
         self._clock = clock
         self._sent_before: IntArray | None = None
+        self._completed = asyncio.Event()
+        """Set when the transfer that completes next has done so."""
 
     async def send(self, job: Job, complete: Callable[[], None]) -> None:
         """Copy the job's pages and call ``complete``, unless the request ends before."""
@@ -66,15 +68,26 @@ class Sender:
                 blind = self._strikes(FaultKey.ABORT_IN_TRANSFER, job)
                 if not blind:
                     return
-                await self._clock.sleep(self._queued_seconds(job))
+                await self._flushed()
             if late and at + stride >= len(job.table):
-                complete()
+                self._complete(complete)
                 await self._clock.sleep(_LATE_STEPS * self._scenario.decode_step_seconds)
                 self._write(job, plan, at, at + stride, FaultKey.LATE_WRITE)
                 return
             self._write(job, plan, at, at + stride, FaultKey.ABORT_IN_TRANSFER)
         if not room.ended:
-            complete()
+            self._complete(complete)
+
+    def _complete(self, tell: Callable[[], None]) -> None:
+        tell()
+        self._completed.set()
+        self._completed = asyncio.Event()
+
+    async def _flushed(self) -> None:
+        """Writes that nobody cancelled lie in the queue until the next transfer is through, and what it
+        brought is being answered."""
+        await self._completed.wait()
+        await self._clock.sleep(_QUEUED_STEPS * self._scenario.decode_step_seconds)
 
     async def _wait_for_decode(self, room: Room) -> None:
         """Where decode pulls, keep the pages until it does; a request that it never asks for is given
@@ -90,17 +103,6 @@ class Sender:
             asked.cancel()
         if not room.reserved.is_set():
             room.end(Aborted())
-
-    def _queued_seconds(self, job: Job) -> float:
-        """How long writes lie in the queue that nobody cancelled: until another prompt of that
-        length was computed and sent, and is being answered."""
-        tokens = len(job.table) * self._pool.page_tokens
-        speeds = (
-            self._scenario.prefill_tokens_per_second,
-            self._scenario.transfer_tokens_per_second,
-        )
-        steps = _QUEUED_STEPS * self._scenario.decode_step_seconds
-        return sum(tokens / speed for speed in speeds) + steps
 
     def _plan(self, job: Job, targets: IntArray, decode: Taker) -> _Plan:
         sources, pool = job.table, decode.pool

@@ -111,7 +111,9 @@ def footer(whole: Selftest) -> Iterator[str]:
         + (f", {by_others} of them not by the suite itself" if by_others else "")
         + (f" ({blind} that no client can see)" if blind else "")
         + f", {accused} of {len(innocent)} look-alikes accused; suite {terms.suite}"
-        + (f", then {terms.besides}" if terms.besides else "")
+        + (f", probes {', '.join(terms.probes)} alone" if terms.probes else "")
+        + (f", then {terms.besides}" if terms.besides and not terms.probes else "")
+        + ("" if terms.to_the_end else ", each fault until a leak or corruption was proven")
         + f", context "
         f"{terms.context_tokens:,}, page {terms.page_tokens}, seed {terms.seed}; "
         f"{sum(r.cpu_seconds for r in whole.results):.0f} s of CPU"

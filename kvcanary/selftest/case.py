@@ -4,6 +4,11 @@ from enum import StrEnum
 
 from kvcanary.record.base import Recorded
 
+BY_ORDER = 20.0
+"""Speed of a lab of which only the order of its waits matters."""
+BY_TIME = 0.2
+"""Speed of one whose fault is seen by time alone: what it waits has to stand out from what the machine adds."""
+
 
 class Kind(StrEnum):
     """What ought to come of a case."""
@@ -25,6 +30,10 @@ class Case(Recorded):
     """Of a fault."""
     blind: str | None = None
     """Why no client can see this fault: it is shown, and is no error of kvcanary."""
+    speed: float = BY_ORDER
+    """Seconds of the lab's clock in a second."""
+    salts: bool = False
+    """Whether its deployment file gives each tenant a cache salt: a promise to keep them apart."""
     scenario: str = "healthy"
     habits: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
@@ -35,7 +44,12 @@ class Terms(Recorded):
 
     suite: str
     besides: str | None
-    """A suite whose probes of its mechanism a fault gets that the first suite does not catch."""
+    """A suite whose probes of its mechanism a fault gets for which no claim fails by the first suite; of which
+    a look-alike gets some, too."""
+    probes: tuple[str, ...] = ()
+    """These instead of the suite's own."""
+    to_the_end: bool = False
+    """Whether a fault's run goes on when a leak or a corruption is proven, to see what else catches it."""
     context_tokens: int
     page_tokens: int
     seed: int

@@ -64,7 +64,7 @@ def detected(record: RunRecord, known: Sequence[advisories.Advisory]) -> tuple[F
     found += output.findings(exchanges, facts.context_tokens if facts else None)
     found += continuity.findings(exchanges)
     found += clipped.findings(exchanges)
-    found += pool_return.findings(facts, record.facts_after)
+    found += pool_return.findings(facts, record.facts_after, record.windows)
     if not record.info.replays:  # whose text may be in a cache already
         found += cached.findings(exchanges)
         found += adapters.findings(exchanges)

@@ -7,6 +7,7 @@ import pytest
 from kvcanary.detect import bystanders, cached, identity, output, pool_return
 from kvcanary.record.exchange import Answerer, Exchange, Purpose
 from kvcanary.record.look import Look
+from kvcanary.record.window import Window
 from kvcanary.verdict.claims import Status
 from kvcanary.verdict.findings import Finding, Severity
 from kvcanary.verdict.judge import judge
@@ -153,5 +154,31 @@ def test_pages_that_stay_in_use(before: int | None, after: int | None, told: boo
         facts = sound()
         return facts.model_copy(update={"workers": (worker(used_tokens=used),)})
 
-    assert bool(pool_return.findings(deployed(before), deployed(after))) is told
-    assert pool_return.findings(None, deployed(after)) == ()
+    assert bool(pool_return.findings(deployed(before), deployed(after), ())) is told
+    assert pool_return.findings(None, deployed(after), ()) == ()
+
+
+@pytest.mark.parametrize(
+    ("stages", "told"),
+    [
+        (((True, 5_000), (True, 0)), True),
+        (((True, 0), (True, 5_000), (True, 4_000)), True),
+        (((True, 5_000), (True, -5_000), (True, 0)), False),
+        (((True, 0), (True, 5_000)), False),  # it may still come back
+        (((True, 900), (True, 0)), False),  # too little to tell
+        (((False, 5_000), (True, 0)), False),  # others use it
+        (((True, 5_000), (False, 0), (True, 0)), False),
+        (((True, 5_000), (True, None)), False),
+    ],
+)
+def test_pages_that_nobody_holds_and_that_do_not_come_back(
+    stages: tuple[tuple[bool, int | None], ...], told: bool
+) -> None:
+    windows = [
+        Window(group=f"stage {n}", exchanges=(n,), quiet=quiet, held_tokens=held)
+        for n, (quiet, held) in enumerate(stages)
+    ]
+    found = pool_return.findings(sound(), None, windows)
+    assert [f.rule for f in found] == told * ["availability/pages-lost"]
+    assert all(f.severity is Severity.AVAILABILITY for f in found)
+    assert pool_return.findings(None, None, windows) == ()

@@ -1,7 +1,8 @@
 """Healthy labs with habits, checked again and again: how often does ``smoke`` accuse one, or not decide?"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from kvcanary.record.run import RunRecord
 from kvcanary.selftest.look_alikes import look_alikes
@@ -40,16 +41,26 @@ class Outcome:
     """Names in answers that belong to phantoms or to nobody."""
     phantom_words: int
 
+    def fields(self) -> dict[str, Any]:
+        """For a line of JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> "Outcome":
+        """From what `fields` gave."""
+        lists = {"habits": tuple(fields["habits"]), "findings": tuple(fields["findings"])}
+        return Outcome(**{**fields, **lists})
+
     def __str__(self) -> str:
         habits = " ".join(self.habits) or "no habit"
         found = f" [{', '.join(self.findings)}]" if self.findings else ""
         return f"seed {self.seed}, {habits}: exit {self.code}, {self.headline}{found}"
 
 
-def setups(runs: int, first_seed: int = 0) -> Iterator[Setup]:
+def setups(runs: int, first_seed: int = 0, suite: str = "smoke") -> Iterator[Setup]:
     """Every habit in turn, each run with a seed of its own."""
     for seed in range(first_seed, first_seed + runs):
-        yield Setup(habits=HABITS[seed % len(HABITS)], seed=seed)
+        yield Setup(habits=HABITS[seed % len(HABITS)], seed=seed, suite=suite)
 
 
 def outcome(setup: Setup) -> Outcome:
