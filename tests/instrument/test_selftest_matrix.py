@@ -20,18 +20,16 @@ TERMS = Terms(
 CAUGHT = {
     "refused-over-pool": "oversize",
     "sent-after-release": "oversize",
-    "tail-missing": "short",
+    "other-pages-sent": "oversize",
     "load-back-early": "return",
     "id-reuse": "matrix",
     "cache-collides": "replay",
     "last-page-left": "oversize",
     "ranks-crossed": "oversize",
-    "resume-empty": "saturation",
     "truncated-tail": "oversize",
-    "gateway-cache": "short",
-    "cache-ignores-salt": "tenants",
+    "gateway-cache": "oversize",
 }
-TOO_LONG = {"resource-leak", "no-isolation-by-design"}
+TOO_LONG = {"resource-leak", "preempt-resume", "no-isolation-by-design"}
 """Hundreds of requests, or a lab that is true to time: only in the whole matrix."""
 
 
