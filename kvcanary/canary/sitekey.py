@@ -57,8 +57,9 @@ def load_or_create(path: Path | None = None) -> SiteKey:
 def _read(path: Path) -> SiteKey:
     """No local of this function ever is the secret: a traceback may show them."""
     with path.open("rb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        if mode & 0o077:
+        status = os.fstat(file.fileno())
+        mode = stat.S_IMODE(status.st_mode)
+        if not _is_private(mode, status.st_uid, os.geteuid()):
             raise ConfigError(
                 f"The site key {path} may be read by others (mode {mode:04o}): whoever has it "
                 f"can forge markers. Run `chmod 600 {path}`, or remove it to get a new one."
@@ -71,6 +72,12 @@ def _read(path: Path) -> SiteKey:
             "(markers of older runs are then no longer recognised)."
         )
     return key
+
+
+def _is_private(mode: int, owner: int, user: int) -> bool:
+    """Whether its owner alone may read it; or root's group, as Kubernetes mounts a Secret for another user."""
+    mounted = 0o040 if owner == 0 != user else 0
+    return not mode & 0o077 & ~mounted
 
 
 def _parsed(content: bytes) -> SiteKey | None:

@@ -81,6 +81,7 @@ FORMATS = MappingProxyType(
                 "pushgateway", "", "metrics to a Prometheus pushgateway", Place.URL, own_way=True
             ),
             Format("nagios", ".txt", "one line with perfdata, as Nagios and Icinga read it"),
+            Format("termination", ".txt", "one line for Kubernetes' termination log"),
         )
     }
 )

@@ -9,7 +9,7 @@ from types import TracebackType
 
 import pytest
 
-from kvcanary.canary.sitekey import SiteKey, default_path, load_or_create
+from kvcanary.canary.sitekey import SiteKey, _is_private, default_path, load_or_create
 from kvcanary.errors import ConfigError
 
 PROCESSES = 6
@@ -65,6 +65,21 @@ def test_the_loser_of_a_race_takes_the_key_of_the_winner(
     monkeypatch.setattr(os, "link", second)
     assert load_or_create(path) == load_or_create(path)
     assert [p.name for p in tmp_path.iterdir()] == ["site.key"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "user", "private"),
+    [
+        (0o440, 0, 65532, True),  # a Secret, as Kubernetes mounts it with an fsGroup
+        (0o440, 0, 0, False),
+        (0o440, 65532, 65532, False),
+        (0o444, 0, 65532, False),
+        (0o660, 0, 65532, False),
+        (0o400, 0, 65532, True),
+    ],
+)
+def test_a_mounted_secret_is_private(mode: int, owner: int, user: int, private: bool) -> None:
+    assert _is_private(mode, owner, user) is private
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o666, 0o620])

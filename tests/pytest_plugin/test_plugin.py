@@ -1,15 +1,10 @@
 """``pytest NAME.kvcanary.yaml`` as a person runs it: processes, sockets and labs, nothing replaced."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import entry_points
 from pathlib import Path
 from textwrap import dedent
@@ -24,6 +19,7 @@ from kvcanary.verdict.claims import ClaimName
 from kvcanary.verdict.judge import judge
 from tests.builders import info, record
 from tests.cli.command import GUARD_SECONDS
+from tests.cli.parrot import serving
 
 pytest_plugins = ["pytester"]
 
@@ -67,53 +63,6 @@ def ran(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
 
 def records(state: Path) -> list[RunRecord]:
     return [load(path) for path in sorted((state / "runs").glob("*.jsonl"))]
-
-
-@contextmanager
-def serving(status: int, text: str) -> Iterator[tuple[str, threading.Event]]:
-    """A server that lists the model ``tiny`` and answers every prompt with ``text``; 0 never answers. Its URL,
-    and what is set when it was asked.
-    """
-    asked, ended = threading.Event(), threading.Event()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            listed = {"object": "list", "data": [{"id": "tiny", "object": "model"}]}
-            self.tell(200 if self.path == "/v1/models" else 404, json.dumps(listed))
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            asked.set()
-            if status == 0:
-                ended.wait(GUARD_SECONDS)
-                return
-            message = {"role": "assistant", "content": text}
-            choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            self.tell(status, json.dumps({"id": "x", "model": "tiny", "choices": [choice]}))
-
-        def tell(self, code: int, body: str) -> None:
-            self.send_response(code)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1", asked
-    finally:
-        ended.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def test_each_probe_and_claim_is_an_item_and_one_run_serves_the_workers_of_xdist(
@@ -174,20 +123,20 @@ def test_a_healthy_deployment_is_green_and_k_sends_no_more_than_what_it_chose(
 def test_the_fixture_runs_a_suite_and_returns_its_record(
     pytester: pytest.Pytester, state: Path
 ) -> None:
-    with serving(200, SECRET) as (url, _):
+    with serving(200, SECRET) as parrot:
         pytester.makepyfile(
             dedent(f"""
             import pytest
             from kvcanary.errors import KvcanaryError
 
             def test_not_owned(kvcanary_run):
-                record = kvcanary_run({url!r}, suite="smoke", options=["--context", "2048"])
+                record = kvcanary_run({parrot.url!r}, suite="smoke", options=["--context", "2048"])
                 assert record.info.suite == "smoke"
                 assert record.verdict.exit_code == 0
 
             def test_wrong_option(kvcanary_run):
                 with pytest.raises(KvcanaryError, match="No such option.*--tokenz"):
-                    kvcanary_run({url!r}, options=["--tokenz", "4"])
+                    kvcanary_run({parrot.url!r}, options=["--tokenz", "4"])
 
             def test_told_without_frames(kvcanary_run):
                 kvcanary_run()
@@ -214,9 +163,9 @@ def test_what_was_not_measured_is_never_green_unless_asked_for(
     pytester: pytest.Pytester, words: tuple[str, ...], outcomes: dict[str, int]
 ) -> None:
     suite(pytester)
-    with serving(200, SECRET) as (url, _):
+    with serving(200, SECRET) as parrot:
         result = ran(
-            pytester, "--kvcanary-target", url, "--kvcanary-args", "--context 2048 --no-stream",
+            pytester, "--kvcanary-target", parrot.url, "--kvcanary-args", "--context 2048 --no-stream",
             "-rA", "--junitxml=j.xml", *words,
         )  # fmt: skip
     result.assert_outcomes(**outcomes)
@@ -299,15 +248,15 @@ def test_an_interrupt_ends_the_run_and_leaves_its_record(
 ) -> None:
     suite(pytester)
     with (
-        serving(0, "") as (url, asked),
+        serving(0, "") as parrot,
         subprocess.Popen(
-            [sys.executable, "-m", "pytest", *LOADED, "--kvcanary-target", url],
+            [sys.executable, "-m", "pytest", *LOADED, "--kvcanary-target", parrot.url],
             stdout=subprocess.DEVNULL,
             # not ignored, whatever shell runs these tests
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as process,
     ):
-        assert asked.wait(GUARD_SECONDS)
+        assert parrot.asked.wait(GUARD_SECONDS)
         process.send_signal(signal.SIGINT)  # to pytest alone, as from a supervisor
         assert process.wait(GUARD_SECONDS) == pytest.ExitCode.INTERRUPTED
     (partial,) = (state / "runs").iterdir()
