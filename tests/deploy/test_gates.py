@@ -185,7 +185,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "PIP_NO_BUILD_ISOLATION": "0",  # pip's own way to say that there is none
         },
         check=True,
-        timeout=GUARD_SECONDS,
+        timeout=2 * GUARD_SECONDS,  # pip on a busy machine
     )
     return folder / "kvcanary"
 
