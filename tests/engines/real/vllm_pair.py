@@ -113,6 +113,9 @@ def _environment(environments: Environments) -> dict[str, str]:
     return {
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
+        # threads that wait for each other on cores that have other work to do wait long
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT),
         "PATH": f"{environments.vllm.parent}:/usr/bin:/bin",
     }
