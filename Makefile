@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+ENGINES ?= $(CURDIR)/.engines
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # The theme prints an advertisement of its successor unless told not to.
@@ -12,12 +13,14 @@ SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 FOR_RUNNING := $(VENV)/.installed
 FOR_DEVELOPING := $(VENV)/.installed-dev
 
-.PHONY: help demo test lint format docs docs-site bench measure false-alarms selftest install clean
+.PHONY: help demo test test-engines engines lint format docs docs-site bench measure false-alarms selftest install clean
 .NOTPARALLEL:
 
 help:
 	@echo "make demo     check a healthy and a leaking deployment in a box (about a minute)"
 	@echo "make test     everything that has to pass: format, lint, types, docs, tests (a few minutes)"
+	@echo "make test-engines  the same suites against real engines on the CPU: vLLM and llama.cpp (an hour)"
+	@echo "make engines  install those into $(ENGINES) and no more (half an hour, 5 GB); ENGINES= moves them"
 	@echo "make lint     format, lint and types only"
 	@echo "make format   put the code into its format"
 	@echo "make docs     write the generated pages and JSON Schemas again"
@@ -42,6 +45,12 @@ test: lint
 	@$(BIN)/python tools/install_test_servers.py
 	@echo "== tests"
 	@$(BIN)/python -m pytest -W error --numprocesses auto --maxprocesses 4 --dist loadfile
+
+test-engines: engines
+	@KVCANARY_ENGINES="$(ENGINES)" $(BIN)/python -m pytest -W error tests/engines/real
+
+engines: $(FOR_DEVELOPING)
+	@$(BIN)/python -m tests.engines.real.environments "$(ENGINES)"
 
 lint: $(FOR_DEVELOPING)
 	@echo "== format"

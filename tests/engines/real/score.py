@@ -45,7 +45,9 @@ def scored(record: RunRecord, transfers: Sequence[Transfer]) -> Score:
         struck=tuple(numbers),
         flagged=tuple(n for n in numbers if n in named),
         attributed=tuple(
-            e.number for e in struck if e.number in told and any(t.tenant is not None for t in e.foreign)
+            e.number
+            for e in struck
+            if e.number in told and any(t.tenant is not None for t in e.foreign)
         ),
         accused=tuple(e.number for e in asked if e.number in named and e not in struck),
     )
