@@ -8,17 +8,21 @@ from pydantic import ValidationError
 
 from kvcanary.errors import ConfigError
 from kvcanary.record.base import Recorded
-from kvcanary.record.notice import Outcome
+from kvcanary.record.notice import Notice, Outcome
 from kvcanary.record.run import RunRecord
 from kvcanary.report.files import write_atomically
+from kvcanary.verdict.findings import Severity
 
 
 class Memory(Recorded):
-    """``turns``: runs that reached a verdict; ``told``: the outcome that was told last, or needed no telling."""
+    """``turns``: runs that came to their end; ``told``: the outcome that was told last, or needed no telling,
+    with the rules of its leaks and corruptions; ``undelivered``: notices that nobody took yet."""
 
     schema_version: int = 1
     turns: int = 0
     told: Outcome | None = None
+    severe: tuple[str, ...] = ()
+    undelivered: tuple[Notice, ...] = ()
 
 
 class Diary:
@@ -44,6 +48,13 @@ class Diary:
                 f"The folder {self.path.parent} cannot be made: {error.strerror}."
             ) from None
         write_atomically(self.path, memory.model_dump_json() + "\n", 0o600)
+
+
+def severe_of(record: RunRecord) -> tuple[str, ...]:
+    """Rules of the leaks and corruptions that count."""
+    worst = (Severity.LEAK, Severity.CORRUPTION)
+    found = {f.rule for f in record.findings if f.severity in worst and not f.waived}
+    return tuple(sorted(found))
 
 
 def outcome_of(record: RunRecord) -> Outcome:

@@ -5,6 +5,7 @@ Property tests find the same examples everywhere, and none of them is a race aga
 
 import os
 import socket
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -17,12 +18,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture
-def unused_port() -> int:
-    """A port on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def unused_port() -> Iterator[int]:
+    """A port on which nothing listens, and that nobody else is given meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -12,10 +12,11 @@ from kvcanary.errors import KvcanaryError
 
 if TYPE_CHECKING:
     from kvcanary.memory import Diary, Memory
-    from kvcanary.record.notice import Outcome
+    from kvcanary.record.notice import Notice, Outcome
     from kvcanary.record.run import RunRecord
 
 NOTIFY_VARIABLE = "KVCANARY_NOTIFY_URL"
+MOST_UNDELIVERED = 10
 
 
 def _checked(_ctx: click.Context, _param: click.Parameter, url: str | None) -> str | None:
@@ -62,30 +63,41 @@ class Watch:
     def _told(
         self, outcome: "Outcome", exit_code: int, record: "RunRecord | None", why: str
     ) -> None:
-        from kvcanary.record.notice import Outcome
+        from kvcanary.memory import severe_of
 
-        before = self.before
-        news = outcome is not before.told and (before.told or outcome is not Outcome.PASS)
-        if news and self.notify:
-            news = not self._post(outcome, exit_code, record, why)
-        memory = before.model_copy(
-            update={
-                "turns": before.turns + (record is not None),
-                # what nobody was told is news the next time, too
-                "told": before.told if news and self.notify else outcome,
-            }
-        )
+        ended = record is not None and record.stopped is None
+        memory = self.before.model_copy(update={"turns": self.before.turns + ended})
+        if self.notify:  # without it nobody is told, and the next run with it has news
+            severe = severe_of(record) if record else ()
+            told = (
+                (self._notice(outcome, exit_code, record, why),)
+                if self._news(outcome, severe)
+                else ()
+            )
+            left = self._post((*self.before.undelivered, *told)[-MOST_UNDELIVERED:])
+            memory = memory.model_copy(
+                update={"told": outcome, "severe": severe, "undelivered": left}
+            )
         try:
             self.diary.write(memory)
         except KvcanaryError as error:
             click.echo(f"What the next run should know was not kept: {error}", err=True)
 
-    def _post(
-        self, outcome: "Outcome", exit_code: int, record: "RunRecord | None", why: str
-    ) -> bool:
-        from kvcanary.report.notify import notice, post
+    def _news(self, outcome: "Outcome", severe: tuple[str, ...]) -> bool:
+        """Another outcome, or a leak or corruption that was not told before."""
+        from kvcanary.record.notice import Outcome
 
-        told = notice(
+        before = self.before
+        if before.told is None:
+            return outcome is not Outcome.PASS
+        return outcome is not before.told or bool(set(severe) - set(before.severe))
+
+    def _notice(
+        self, outcome: "Outcome", exit_code: int, record: "RunRecord | None", why: str
+    ) -> "Notice":
+        from kvcanary.report.notify import notice
+
+        return notice(
             outcome,
             self.before.told,
             exit_code,
@@ -95,15 +107,22 @@ class Watch:
             why=why,
             now=time.time(),
         )
-        try:
-            failure = post(self.notify or "", told, trust_env=self.trust_env)
-        except KeyboardInterrupt:
-            failure = "it was interrupted"
-        if failure:
-            click.echo(
-                f"The notice was not delivered: {failure}. The next run tries again.", err=True
-            )
-        return failure is None
+
+    def _post(self, notices: "tuple[Notice, ...]") -> "tuple[Notice, ...]":
+        """Post them, oldest first; what is left of them."""
+        from kvcanary.report.notify import post
+
+        for number, told in enumerate(notices):
+            try:
+                failure = post(self.notify or "", told, trust_env=self.trust_env)
+            except KeyboardInterrupt:
+                failure = "it was interrupted"
+            if failure:
+                click.echo(
+                    f"The notice was not delivered: {failure}. The next run tries again.", err=True
+                )
+                return notices[number:]
+        return ()
 
 
 def watch(

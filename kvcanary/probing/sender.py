@@ -273,9 +273,9 @@ class Sender:
     def _judged(self, letter: Letter, reply: Reply, client: Client) -> Exchange:
         prompt = letter.prompt
         with Unseen():
-            said = (reply.content or reply.reasoning).reveal()
-            look = look_of(said, prompt)
-            recital = recital_of(said, _passage(letter)) if prompt.recite else None
+            said = reply.content or reply.reasoning
+            look = look_of(said.reveal(), prompt)
+            recital = recital_of(said.reveal(), _passage(letter)) if prompt.recite else None
             reading = read_answer(
                 joined(reply.texts),
                 prompt,

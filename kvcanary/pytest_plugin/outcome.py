@@ -41,7 +41,7 @@ def of_claim(record: RunRecord, name: ClaimName, path: str) -> Outcome:
     claim = next(claim for claim in verdict.claims if claim.name is name)
     said = f"claim {name}: {claim.text}"
     if claim.status is Status.PASS:
-        if claim.required and _unsound(verdict):
+        if claim.required and verdict.unsound:
             return Outcome(Kind.INCONCLUSIVE, f"inconclusive: {verdict.headline}")
         return Outcome(Kind.PASSED, said)
     mine = [f for f in record.findings if CLAIM_OF_RULE[f.rule.split("/")[0]] is name]
@@ -86,12 +86,6 @@ def _verdict(record: RunRecord) -> Verdict:
     if record.verdict is None:
         raise ValueError("a record without a verdict has no outcome")
     return record.verdict
-
-
-def _unsound(verdict: Verdict) -> bool:
-    """Inconclusive though each claim that is required passes: the run did not come to its end."""
-    short = any(c.required and c.status is Status.INCONCLUSIVE for c in verdict.claims)
-    return verdict.exit_code is ExitCode.INCONCLUSIVE and not short
 
 
 def _counts(finding: Finding) -> bool:

@@ -83,6 +83,8 @@ def _annotations(record: RunRecord) -> Iterator[_Annotation]:
         why = record.stopped or "it was cut off"
         yield _Annotation("warning", spot, "kvcanary: no verdict", f"The run did not finish: {why}")
         return
+    if record.verdict.unsound:
+        yield _Annotation("warning", spot, "kvcanary: inconclusive", record.verdict.headline)
     for claim in record.verdict.claims:
         if claim.required and claim.status is Status.INCONCLUSIVE:
             title = f"kvcanary: {claim.name.value} is inconclusive"

@@ -22,6 +22,10 @@ def render(record: RunRecord) -> str:
         case.result = [Error(f"the run did not finish: {record.stopped or 'interrupted'}")]
         suite.add_testcase(case)
     else:
+        if record.verdict.unsound:
+            case = TestCase("run", f"kvcanary.{record.info.suite}")
+            case.result = [Error(record.verdict.headline, "inconclusive")]
+            suite.add_testcase(case)
         for claim in record.verdict.claims:
             suite.add_testcase(_case(claim, record))
     suite.update_statistics()  # type: ignore[no-untyped-call]

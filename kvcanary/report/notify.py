@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from kvcanary.errors import UsageError
 from kvcanary.record.notice import Notice, NoticedFinding, Outcome
 from kvcanary.record.run import RunRecord
+from kvcanary.report.summary import harmless
 from kvcanary.verdict.findings import Severity
 
 MOST_FINDINGS = 20
@@ -43,28 +44,35 @@ def notice(
     now: float,
 ) -> Notice:
     """What is posted. ``why`` and ``now`` serve a run that left no record."""
+    record = harmless(record) if record else None
     told = record.findings if record else ()
     findings = sorted(told, key=lambda f: _WORST_FIRST.index(f.severity))
     verdict = record.verdict if record else None
-    headline = (verdict.headline if verdict else why)[:MOST_TEXT]
+    headline = _plain(verdict.headline if verdict else why)
     was = f" (was {previous})" if previous else ""
     return Notice(
-        text=f"kvcanary {suite} on {target[:MOST_TEXT]}: {outcome}{was}. {headline}",
+        text=f"kvcanary {_plain(suite)} on {_plain(target)}: {outcome}{was}. {headline}",
         outcome=outcome,
         previous=previous,
         exit_code=exit_code,
         headline=headline,
-        target=target[:MOST_TEXT],
-        suite=suite,
-        model=record.info.model[:MOST_TEXT] if record else None,
+        target=_plain(target),
+        suite=_plain(suite),
+        model=_plain(record.info.model) if record else None,
         run=f"{record.info.run:07x}" if record else None,
         at=record.info.started_at if record else now,
         findings=tuple(
-            NoticedFinding(rule=f.rule, severity=f.severity.value, title=f.title[:MOST_TEXT])
+            NoticedFinding(rule=f.rule, severity=f.severity.value, title=_plain(f.title))
             for f in findings[:MOST_FINDINGS]
         ),
         findings_in_all=len(findings),
     )
+
+
+def _plain(text: str) -> str:
+    """What no chat takes for a mention or a link: titles may hold names that a server told."""
+    shown = "".join(c if c.isprintable() else "?" for c in text[:MOST_TEXT])
+    return shown.translate({ord("<"): "\u2039", ord(">"): "\u203a"})
 
 
 def post(url: str, told: Notice, *, trust_env: bool = False) -> str | None:

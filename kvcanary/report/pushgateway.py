@@ -1,10 +1,12 @@
 """Metrics to a Prometheus pushgateway, for runs that are over before anybody could scrape them."""
 
 import os
+from base64 import b64encode
 from collections.abc import Callable
 from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-from prometheus_client.exposition import basic_auth_handler, default_handler, pushadd_to_gateway
+from prometheus_client.exposition import pushadd_to_gateway
 
 from kvcanary.errors import ConfigError
 from kvcanary.record.run import RunRecord
@@ -44,10 +46,24 @@ def deliver(record: RunRecord, where: str) -> None:
 def _handler(
     url: str, method: str, timeout: float | None, headers: list[tuple[str, str]], data: bytes
 ) -> Callable[[], None]:
-    user, colon, password = os.environ.get(GATEWAY_CREDENTIALS, "").partition(":")
-    if not colon:
-        return default_handler(url, method, timeout, headers, data)
-    return basic_auth_handler(url, method, timeout, headers, data, user, password)
+    """Without redirects (a gateway does not answer so, and another host would get the credentials) and
+    without proxies from the environment."""
+    credentials = os.environ.get(GATEWAY_CREDENTIALS, "")
+    if ":" in credentials:
+        headers = [*headers, ("Authorization", f"Basic {b64encode(credentials.encode()).decode()}")]
+
+    def push() -> None:
+        request = Request(url, data=data, method=method, headers=dict(headers))  # noqa: S310 - checked before
+        with build_opener(ProxyHandler({}), _NoRedirects).open(request, timeout=timeout) as answer:
+            if answer.status >= 300:
+                raise HTTPError(url, answer.status, answer.reason, answer.headers, None)
+
+    return push
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        """None: it is an error, as the answer says."""
 
 
 def _refused(where: str, why: str) -> ConfigError:

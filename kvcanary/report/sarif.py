@@ -84,6 +84,8 @@ def _results(record: RunRecord) -> Iterator[Json]:
     if record.verdict is None:
         yield _not_measured("run", f"The run did not finish: {record.stopped or 'cut off'}.", spot)
     else:
+        if record.verdict.unsound:
+            yield _not_measured("run", f"Inconclusive: {record.verdict.headline}.", spot)
         for claim in record.verdict.claims:
             if claim.required and claim.status is Status.INCONCLUSIVE:
                 yield _not_measured(claim.name.value, _told(claim), spot)

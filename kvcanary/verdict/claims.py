@@ -124,3 +124,10 @@ class Verdict(Recorded):
     """Each pool beside the promise."""
     advice: tuple[Advice, ...] = ()
     """Safety switches to set."""
+
+    @property
+    def unsound(self) -> bool:
+        """Inconclusive though no claim that is required is: the run did not come to its end. A report that
+        tells claims has to tell that, too, or it would look green."""
+        short = any(c.required and c.status is Status.INCONCLUSIVE for c in self.claims)
+        return self.exit_code is ExitCode.INCONCLUSIVE and not short

@@ -107,7 +107,10 @@ SENDING: dict[str, list[str]] = {
     "init": ["init", "URL", "--model", "tiny", "-o", "FILE"],
     "replay": ["replay", "RECORD", "F1", "--target", "URL"],
 }
-SILENT = {"check", "report", "lab", "probes", "suites", "explain", "advisories", "selftest"}
+SILENT = {
+    *("check", "report", "lab", "probes", "suites", "explain", "advisories", "selftest"),
+    *("completion", "metrics", "scan"),
+}
 """Tested above, or never in touch with a server."""
 
 

@@ -31,6 +31,7 @@ async def _both(folder: Path) -> tuple[RunRecord, RunRecord]:
         again = replace(
             FIRST.options(folder / "second.jsonl"),
             suite="production",
+            probes=("long",),  # the matrix would write over what the first run has left
             identity=RunIdentity(new_run_number(1_790_000_000.0), b"a newer one"),
             known=(first,),
         )

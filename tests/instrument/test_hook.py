@@ -136,7 +136,7 @@ def test_it_does_not_get_the_keys(
     file = tmp_path / "deployment.yaml"
     file.write_text("key: ${SWORDFISH}\nhome: ${HOME}\nprice: $${PAGER}\n")
     secret = secret_variables(Connection(str(file)))
-    assert secret == {"KVCANARY_API_KEY", "SWORDFISH"}
+    assert secret == {"KVCANARY_API_KEY", "KVCANARY_PUSHGATEWAY_AUTH", "SWORDFISH"}
     show = "import os; print(sorted(os.environ.items()))"
     call_on_leak([sys.executable, "-c", show], healthy(findings=(finding(),)), secret)
     err = capfd.readouterr().err
@@ -144,6 +144,7 @@ def test_it_does_not_get_the_keys(
     assert "'PAGER', 'less'" in err
     assert secret_variables(Connection("http://x", api_key_env="MINE")) == {
         "KVCANARY_API_KEY",
+        "KVCANARY_PUSHGATEWAY_AUTH",
         "MINE",
     }
 

@@ -115,6 +115,55 @@ def test_what_is_posted_keeps_to_its_schema_and_holds_no_evidence(tmp_path: Path
     assert told["text"].startswith("kvcanary production on lab: fail.")
 
 
+def failing(*severities: Severity) -> RunRecord:
+    rules = {Severity.LEAK: "isolation/foreign-text", Severity.CAPACITY: "capacity/danger-window"}
+    found = tuple(finding(rule=rules[s], severity=s) for s in severities)
+    run = record(Status.FAIL)
+    return run.model_copy(update={"findings": found})
+
+
+def test_a_leak_is_news_where_a_run_failed_already(tmp_path: Path) -> None:
+    with webhook() as hook:
+        for severities in ([Severity.CAPACITY], [Severity.CAPACITY, Severity.LEAK]):
+            for _ in range(2):
+                watched(tmp_path, hook.url).concluded(failing(*severities), 1)
+    assert [told["findings_in_all"] for told in hook.told] == [1, 2]
+    assert hook.told[1]["findings"][0]["severity"] == "leak"
+
+
+def test_a_run_that_tells_nobody_leaves_the_news(tmp_path: Path) -> None:
+    watched(tmp_path, None).concluded(record(Status.FAIL), 1)
+    with webhook() as hook:
+        watched(tmp_path, hook.url).concluded(record(Status.FAIL), 1)
+    assert [told["outcome"] for told in hook.told] == ["fail"]
+
+
+def test_what_was_not_delivered_is_posted_first(tmp_path: Path) -> None:
+    with webhook(404) as hook:
+        watched(tmp_path, hook.url).concluded(record(Status.FAIL), 1)
+        hook.statuses[:], hook.bodies[:] = [200], []
+        watched(tmp_path, hook.url).concluded(record(Status.PASS), 0)
+    assert [told["outcome"] for told in hook.told] == ["fail", "pass"]
+
+
+def test_a_run_that_did_not_come_to_its_end_has_had_no_turn(tmp_path: Path) -> None:
+    stopped = record(Status.INCONCLUSIVE).model_copy(update={"stopped": "no room"})
+    watched(tmp_path, None).concluded(stopped, 3)
+    assert Diary(tmp_path, "lab", "production").read().turns == 0
+
+
+def test_hostile_titles_are_no_mentions_links_or_lines(tmp_path: Path) -> None:
+    title = "<!channel> <http://x|y> \u202edrow\nagain\x1b[31m"
+    run = record(Status.FAIL)
+    run = run.model_copy(update={"findings": (finding(title=title),)})
+    with webhook() as hook:
+        watched(tmp_path, hook.url).concluded(run, 1)
+    (told,) = hook.told
+    shown = told["text"] + told["headline"] + told["findings"][0]["title"]
+    assert shown.isprintable()
+    assert not set("<>") & set(shown)
+
+
 def test_a_run_that_could_not_be_is_news_and_no_turn(tmp_path: Path) -> None:
     with webhook() as hook:
         watched(tmp_path, hook.url).could_not_run("nobody listens", ExitCode.COULD_NOT_RUN)

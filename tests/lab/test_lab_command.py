@@ -96,7 +96,7 @@ def test_the_list_of_faults_explains_each() -> None:
 
 def test_faults_are_served_and_the_truth_is_written_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "truth.jsonl"
-    options = ("--fault", "nothing-sent", "--fault", "late-write:0.5@9000", "--truth", str(path))
+    options = ("--fault", "nothing-sent@0", "--fault", "late-write:0.5@9000", "--truth", str(path))
     with serving("healthy", *SMALL, *options, "--announce") as process:
         url = json.loads(line(process.stdout))["url"]
         body = {"model": "m", "prompt": "a gate and a door", "max_tokens": 3}

@@ -80,11 +80,13 @@ def test_a_fault_is_chosen_with_rate_and_condition() -> None:
         return with_fault(small(), text).faults[-1]
 
     key = FaultKey.NOTHING_SENT
-    assert chosen("nothing-sent") == ChosenFault(key, 1.0)
-    assert chosen("nothing-sent:0.25") == ChosenFault(key, 0.25)
-    assert chosen("nothing-sent:1/3") == ChosenFault(key, every=3)
-    assert chosen("nothing-sent@500") == ChosenFault(key, above_tokens=500)
-    assert chosen("nothing-sent:0.5@7") == ChosenFault(key, 0.5, above_tokens=7)
+    assert chosen("nothing-sent").above_tokens == small().context_tokens // 4
+    assert chosen("head-missing") == ChosenFault(FaultKey.HEAD_MISSING, 1.0)
+    key = FaultKey.HEAD_MISSING
+    assert chosen("head-missing:0.25") == ChosenFault(key, 0.25)
+    assert chosen("head-missing:1/3") == ChosenFault(key, every=3)
+    assert chosen("head-missing@500") == ChosenFault(key, above_tokens=500)
+    assert chosen("head-missing:0.5@7") == ChosenFault(key, 0.5, above_tokens=7)
     assert chosen("truncated-head").above_tokens == small().context_tokens // 2
     assert chosen("truncated-head@9").above_tokens == 9
     both = with_fault(with_fault(small(), "late-write"), "slot-reuse")

@@ -82,6 +82,22 @@ def test_junit_says_failure_error_and_skipped_for_what_they_mean(scene: str) -> 
         assert told[claim.name.value] == {tag}
 
 
+def test_what_is_no_pass_is_green_in_no_format() -> None:
+    """Every claim that is required holds, and the run did not come to its end."""
+    run = passing()
+    assert run.verdict
+    claims = tuple(
+        c.model_copy(update={"status": Status.PASS, "required": True}) for c in run.verdict.claims
+    )
+    verdict = run.verdict.model_copy(
+        update={"claims": claims, "status": Status.INCONCLUSIVE, "exit_code": ExitCode.INCONCLUSIVE}
+    )
+    run = run.model_copy(update={"verdict": verdict, "findings": (), "stopped": "no room"})
+    assert ET.fromstring(junit.render(run)).findall(".//error")
+    assert sarif_run(run)["results"]
+    assert "::warning" in github.render(run)
+
+
 # SARIF
 
 

@@ -25,7 +25,6 @@ from tests.cli.command import kvcanary
 from tests.record.test_journal import write
 from tests.report.real_pushgateway import pushgateway as real_gateway
 from tests.report.scenes import VERDICTS, cut_off, failing, hostile, inconclusive, passing
-from tests.telemetry.real_prometheus import free_port
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -185,12 +184,47 @@ def test_a_gateway_takes_every_verdict(scene: str, gateway: str) -> None:
     pushgateway.deliver(VERDICTS[scene](), gateway)
 
 
-def test_a_gateway_that_is_not_there_is_said(tmp_path: Path) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
+def test_a_gateway_that_is_not_there_is_said(tmp_path: Path, unused_port: int) -> None:
+    url = f"http://127.0.0.1:{unused_port}"
     record = write(tmp_path / "run.jsonl", passing()).written_path
     ended = kvcanary(tmp_path, "report", str(record), "--report", f"pushgateway={url}")
     assert ended.code == 2
     assert f"The pushgateway {url} did not take the metrics: Connection refused." in ended.err
+
+
+class _Redirects(BaseHTTPRequestHandler):
+    seen: list[str]
+
+    def do_POST(self) -> None:
+        self.seen.append(f"POST {self.headers['Authorization']}")
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(302)
+        self.send_header("Location", "/elsewhere")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.seen.append(f"GET {self.headers['Authorization']}")
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+def test_a_gateway_that_redirects_has_not_taken_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followed, it would be a GET without a body, with the credentials, and looks like a success."""
+    monkeypatch.setenv("KVCANARY_PUSHGATEWAY_AUTH", "me:secret")
+    _Redirects.seen = []
+    with HTTPServer(("127.0.0.1", 0), _Redirects) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(ConfigError, match="HTTP 302"):
+                pushgateway.deliver(passing(), f"http://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert [seen.split()[0] for seen in _Redirects.seen] == ["POST"]
 
 
 class _Refuses(BaseHTTPRequestHandler):
