@@ -97,7 +97,7 @@ def test_the_action_puts_no_input_into_a_script_and_pins_what_it_uses() -> None:
         assert "${{" not in step.get("run", "")
         assert ("run" in step) == ("shell" in step)
         assert "uses" not in step or re.fullmatch(r"[a-z/-]+@[0-9a-f]{40}", step["uses"])
-    assert action["runs"]["steps"][-1]["if"] == "always()"
+    assert action["runs"]["steps"][-1]["if"] == "always() && steps.check.outputs.reports"
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -275,7 +275,7 @@ def test_the_action_ends_as_the_run_does_and_leaves_its_reports(
     if code == 2:
         assert not left
         return
-    assert left == {"record.jsonl", "junit.xml", "kvcanary.sarif", "kvcanary.md"}
+    assert left == {"record.jsonl", "junit.xml", "kvcanary.sarif", "kvcanary.md", "kvcanary.html"}
     record = load(Path(said["reports"]) / "record.jsonl")
     assert (record.info.suite, record.info.contact) == ("gate", "oncall@example.com")
     assert ("::error" in ended.stderr) == (code == 1)
