@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from kvcanary.record.exchange import Exchange
 from kvcanary.record.run import RunRecord
 from kvcanary.report.figures import Figures, figures
+from kvcanary.report.printable import printable
 from kvcanary.verdict.claims import ClaimName, Status
 from kvcanary.verdict.findings import Severity
 
@@ -206,7 +207,7 @@ def _length_class(tokens: int) -> str:
 
 
 def _label(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text[:MAX_LABEL]) or OTHER
+    return printable(text[:MAX_LABEL]) or OTHER
 
 
 def _known(name: str, pattern: re.Pattern[str]) -> str:

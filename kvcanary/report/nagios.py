@@ -6,6 +6,7 @@ did not show what it has to, and what could not run is UNKNOWN.
 
 from kvcanary.record.run import RunRecord
 from kvcanary.report.figures import figures
+from kvcanary.report.printable import printable
 from kvcanary.verdict.claims import ExitCode
 
 STATES = {
@@ -44,7 +45,7 @@ def render(record: RunRecord) -> str:
 
 def line(code: ExitCode, text: str, perfdata: str = "") -> str:
     """Any outcome as a line; ``|`` and what ends a line or steers a terminal is replaced."""
-    said = "".join(c if c.isprintable() and c != "|" else " " for c in text[: 2 * MAX_TEXT])
+    said = printable(text[: 2 * MAX_TEXT], " ", without="|")
     said = " ".join(said.split())[:MAX_TEXT] or "nothing was said"
     return f"KVCANARY {STATES[code]} - {said}{f' | {perfdata}' if perfdata else ''}\n"
 

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from kvcanary.errors import UsageError
 from kvcanary.record.notice import Notice, NoticedFinding, Outcome
 from kvcanary.record.run import RunRecord
-from kvcanary.report.summary import harmless
+from kvcanary.report.printable import printable
 from kvcanary.verdict.findings import Severity
 
 MOST_FINDINGS = 20
@@ -44,7 +44,6 @@ def notice(
     now: float,
 ) -> Notice:
     """What is posted. ``why`` and ``now`` serve a run that left no record."""
-    record = harmless(record) if record else None
     told = record.findings if record else ()
     findings = sorted(told, key=lambda f: _WORST_FIRST.index(f.severity))
     verdict = record.verdict if record else None
@@ -71,7 +70,7 @@ def notice(
 
 def _plain(text: str) -> str:
     """What no chat takes for a mention or a link: titles may hold names that a server told."""
-    shown = "".join(c if c.isprintable() else "?" for c in text[:MOST_TEXT])
+    shown = printable(text[:MOST_TEXT])
     return shown.translate({ord("<"): "\u2039", ord(">"): "\u203a"})
 
 

@@ -12,6 +12,7 @@ from kvcanary.record.exchange import Purpose
 from kvcanary.record.run import RunRecord
 from kvcanary.record.separation import Separation
 from kvcanary.record.series import Series
+from kvcanary.report.printable import printable
 from kvcanary.report.tables import print_table, table
 from kvcanary.verdict.claims import Advice, Claim, Status, Stratum, Verdict
 from kvcanary.verdict.findings import Finding, Severity
@@ -280,7 +281,7 @@ def _printable(value: object) -> object:
     if isinstance(value, str):
         if len(value) <= MAX_TEXT and value.isprintable():
             return value
-        return "".join(c if c.isprintable() else "?" for c in value[:MAX_TEXT])
+        return printable(value[:MAX_TEXT])
     if isinstance(value, dict):
         return {key: _printable(inner) for key, inner in value.items()}
     if isinstance(value, tuple | list):

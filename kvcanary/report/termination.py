@@ -4,6 +4,7 @@ Kubernetes keeps 4,096 bytes of it (``terminationMessagePath`` in the reference 
 """
 
 from kvcanary.record.run import RunRecord
+from kvcanary.report.printable import printable
 from kvcanary.verdict.claims import Status
 
 MAX_BYTES = 4_096
@@ -29,7 +30,7 @@ def render(record: RunRecord) -> str:
 
 def _line(text: str) -> str:
     """What ends a line or steers a terminal is replaced; never more bytes than are kept."""
-    said = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    said = " ".join(printable(text, " ").split())
     raw = f"kvcanary {said}".encode("utf-8", "replace")
     if len(raw) > MAX_BYTES - 1:
         raw = raw[: MAX_BYTES - 1 - len(_CUT)] + _CUT.encode()

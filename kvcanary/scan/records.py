@@ -15,10 +15,11 @@ from jmespath.exceptions import JMESPathError
 from jmespath.parser import ParsedResult
 
 from kvcanary.errors import UsageError
+from kvcanary.report.printable import escaped
 from kvcanary.scan.search import Searcher
 from kvcanary.scan.sighting import Sighting
 from kvcanary.scan.tally import Counts, Tally, kept
-from kvcanary.scan.texts import around, escaped, scan_text, sighting
+from kvcanary.scan.texts import around, scan_text, sighting
 from kvcanary.scan.windows import Reader
 
 BLOCK_BYTES = 1 << 20

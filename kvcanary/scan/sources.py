@@ -14,6 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from kvcanary.report.printable import escaped
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
@@ -74,7 +76,7 @@ def sources(arguments: Iterable[str]) -> Iterator[Source | Unread]:
 def printed(path: str | Path) -> str:
     """A name that can be shown: bytes that are no text and what a terminal would obey are escaped."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return escaped(text)
 
 
 def why(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from kvcanary.report.printable import escaped
 from kvcanary.scan.search import Found, Searcher
 from kvcanary.scan.sighting import Sighting
 from kvcanary.scan.tally import Counts, Tally, kept
@@ -76,8 +77,3 @@ def around(data: bytes, found: Found, context: int) -> str | None:
         return None
     part = data[max(0, found.begin - context) : found.end + context]
     return escaped(part.decode("utf-8", "replace"))
-
-
-def escaped(text: str) -> str:
-    """One line, without what a terminal would obey."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -13,6 +13,7 @@ from kvcanary.data import data_path
 from kvcanary.record.run import RunRecord
 from kvcanary.report.html.page import page_of
 from kvcanary.report.html.words import percent
+from kvcanary.report.printable import printable
 
 TEMPLATES = "reports"
 MAX_TEXT = 600
@@ -47,9 +48,7 @@ def plain(value: object) -> object:
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     kept = value if len(value) <= MAX_TEXT else value[:MAX_TEXT] + " \u2026"
-    return _STACKED.sub(
-        r"\1", "".join(c if c.isprintable() or c == "\u00a0" else "?" for c in kept)
-    )
+    return _STACKED.sub(r"\1", printable(kept, kept="\u00a0"))
 
 
 def prose(value: str) -> Markup:
